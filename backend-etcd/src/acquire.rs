@@ -1,12 +1,12 @@
 //! Taking a hold.
 //!
-//! 1. A read finds out whether the lock is free. A refused request writes nothing but its place.
+//! 1. A read determines whether the lock is free. A refused request writes nothing but its place.
 //! 2. The lease of the hold is granted. Its id follows from the hold.
-//! 3. A transaction writes the key of the hold under that lease, on the condition that nothing has
-//!    changed that the decision was made from. If something has, the same transaction reads again.
+//! 3. A transaction writes the key of the hold under that lease, on the condition that the state
+//!    behind the decision has not changed. If it has changed, the same transaction reads again.
 //!
-//! The undoing of a request revokes the lease. A transaction that comes later names a lease that
-//! does not exist, and fails (C17): it was sent after the grant was answered, and only a request
+//! The undo of a request revokes the lease. A transaction that arrives later names a lease that
+//! does not exist, and fails (C17): it was sent after the lease was granted, and only a request
 //! that was not undone is granted a lease again.
 
 use std::{sync::Arc, time::Duration};
@@ -31,26 +31,28 @@ use crate::{
     seen::{Entry, Seen, nothing_below},
 };
 
-/// How many tokens a revision stands for.
+/// The number of tokens that a revision stands for.
 pub(crate) const TOKENS: u32 = 1 << 16;
 
-/// The remaining time of a lease that has ended, and whose key is about to go.
+/// The remaining time of a lease that has ended, and whose key is about to be deleted.
 const ENDING: Duration = Duration::from_millis(300);
 
-/// After so many retries, those that follow come after a pause.
+/// The number of immediate retries. Later ones come after a pause.
 const FEW: u32 = 2;
 
-/// After more retries than this, it is others who keep a request from its end, and not the servers.
+/// With more retries than this, a request fails because of contention, and not because of the
+/// servers.
 const MANY: u32 = 8;
 
 const DOING: &str = "acquiring";
 
-/// The first token of a hold that was made by this revision.
+/// The first token of a hold that this revision created.
 pub(crate) fn token(revision: i64) -> FencingToken {
     FencingToken::from(revision.cast_unsigned().saturating_mul(u64::from(TOKENS)))
 }
 
-/// The remaining time of a lease with so many full seconds. It ends less than a second later.
+/// The remaining time of a lease with this many full seconds left. It ends less than a second
+/// later.
 pub(crate) fn left(seconds: i64) -> Duration {
     Duration::from_secs(seconds.max(0).cast_unsigned() + 1)
 }
@@ -63,11 +65,11 @@ pub(crate) struct Acquiring<'a> {
     request: &'a AcquireRequest,
     /// Set if something was written, or may have been.
     has_written: bool,
-    /// Set if a member may be going to write the hold although another one has not.
+    /// Set if one member may still write the hold although another one has not.
     is_ambiguous: bool,
-    /// How often others have got ahead.
+    /// The number of times that other clients have got ahead.
     retries: u32,
-    /// For how many seconds the lease of the hold was granted by this request.
+    /// The number of seconds for which this request was granted the lease of the hold.
     granted: Option<i64>,
     /// The leases of the holds that were taken over, which have no keys any more.
     replaced: Vec<i64>,
@@ -115,8 +117,8 @@ impl<'a> Acquiring<'a> {
         error::no_answer(DOING, self.members.address(self.members.current()), waited)
     }
 
-    /// Decides until nothing changes between the decision and what is written. Each time that
-    /// something does, somebody else has got ahead.
+    /// Repeats the decision until nothing changes between it and the write. Each change means that
+    /// another client has got ahead.
     async fn decided(&mut self) -> Result<AcquireOutcome, BackendError> {
         let mut seen = self.read().await?;
         let mut asks_again = true;
@@ -140,7 +142,7 @@ impl<'a> Acquiring<'a> {
                         None if has_place && !asks_again => {
                             return Ok(AcquireOutcome::Held { remaining: Some(ENDING) });
                         }
-                        // Whatever was in the way may have gone.
+                        // The obstacle may be gone by now.
                         None => asks_again &= !has_place,
                     }
                     None
@@ -216,11 +218,11 @@ impl<'a> Acquiring<'a> {
         answer.ok_or_else(error::undone)
     }
 
-    /// Gives the refused hold a place, or keeps the one that it has, if it wants one. `false`:
-    /// somebody has changed something meanwhile.
+    /// Gives the refused hold a place, or keeps the one that it has, if it wants one. Returns
+    /// `false` if something has changed meanwhile.
     ///
-    /// A copy of the request that comes late must not give a place to a hold that was granted. So
-    /// one of the entries in the way, all of which have to end before a grant, has to be there.
+    /// A late copy of the request must not give a place to a hold that was granted. So one of the
+    /// entries in the way must still exist, since all of them have to end before a grant.
     async fn queue(&mut self, seen: &Seen, by: &[&Entry]) -> Result<bool, BackendError> {
         let AcquireRequest { hold, mode, queue, .. } = self.request;
         let Some(queue) = queue.filter(|_| matches!(mode, Mode::Fair | Mode::Write)) else {
@@ -244,7 +246,7 @@ impl<'a> Acquiring<'a> {
             nothing_below(self.keys.kind(self.kind.other())),
         ];
         if *mode == Mode::Write {
-            // A writer behind another one keeps nobody out.
+            // A writer behind another writer keeps nobody out.
             conditions.push(seen.nothing_new(self.keys.holds_in(Mode::Write)));
         }
         conditions.extend(by.first().map(|entry| entry.present()));
@@ -259,7 +261,7 @@ impl<'a> Acquiring<'a> {
     }
 
     /// Makes sure that a lease exists. If its grant may still be on its way when this fails, the
-    /// request has to be undone, and asked again under another id.
+    /// request has to be undone, and repeated under another id.
     async fn ensure(&mut self, lease: i64, seconds: i64, key: &str) -> Result<i64, BackendError> {
         let had_written = std::mem::replace(&mut self.has_written, true);
         let granted = ensure(self.members, lease, seconds, key).await;

@@ -27,15 +27,15 @@ use crate::{
     storage,
 };
 
-/// The name of a request that is refused: a token is the revision of the cluster, which cannot be
+/// The name of an unsupported request: a token is the revision of the cluster, which cannot be
 /// chosen.
 const PROPOSED_TOKENS: &str = "proposed tokens";
 
-/// The pause before members of which none has answered are asked again.
+/// The pause before the members are asked again after none has answered.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The range of the shortest lease, as [`Limits`] say it. A cluster whose members wait longer than
-/// 20 s for their leader has a longer one, to which leases are rounded up.
+/// The range of the shortest lease, as defined by [`Limits`]. A cluster whose members wait longer
+/// than 20 s for their leader has a longer one, to which leases are rounded up.
 const SHORTEST_LEASES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
 /// The longest id of a hold, in bytes.
@@ -43,8 +43,8 @@ const LONGEST_ID: usize = 1_024;
 
 /// Locks in an etcd cluster.
 ///
-/// Leases are measured by the cluster, in whole seconds: one that is asked for is rounded up. The
-/// shortest is one and a half of the election timeout of the cluster, in whole seconds.
+/// Leases are measured by the cluster, in whole seconds: a requested lease is rounded up. The
+/// shortest one is one and a half times the election timeout of the cluster, in whole seconds.
 ///
 /// Clones share their connections.
 ///
@@ -92,9 +92,9 @@ impl EtcdBackend {
     /// `https://host:port`. Each endpoint has to be one member, not a balancer in front of several.
     ///
     /// # Errors
-    /// No member can be reached or the cluster has no leader, for 6 s unless the
-    /// [builder](EtcdBackendBuilder::connect) says otherwise, or it rejects the credentials. The
-    /// error names the address.
+    /// An error if no member can be reached or the cluster has no leader, for 6 s unless the
+    /// [builder](EtcdBackendBuilder::connect) sets another time, or if it rejects the credentials.
+    /// The error names the address.
     pub async fn connect<E: Into<String>>(
         endpoints: impl IntoIterator<Item = E>,
     ) -> Result<Self, BackendError> {
@@ -115,8 +115,8 @@ impl EtcdBackend {
         self.inner.listener.channels()
     }
 
-    /// Asks the members until one answers, or the time is over: they may be being started, or be
-    /// about to agree on a leader.
+    /// Asks the members until one answers, or the time is over. They may be starting up, or be
+    /// about to elect a leader.
     pub(crate) async fn open(
         members: Arc<Members>,
         prefix: String,
@@ -170,12 +170,12 @@ impl EtcdBackend {
     }
 }
 
-/// The shortest lease of the cluster. A client needs it, and the right to ask for it.
+/// Finds out the shortest lease of the cluster. A client needs it, and the right to ask for it.
 async fn first_requests(members: &Members, prefix: &str) -> Result<Duration, BackendError> {
     members.call("connecting", &Count(prefix)).await?;
     match shortest_lease(members).await {
-        // It grants no lease, but holds that there are can be kept and given back. Until there is
-        // room again, nobody can use what this says too little.
+        // The cluster grants no lease, but existing holds can be kept and given back. Until there
+        // is room again, it does not matter that this value may be too small.
         Err(error) if error.kind() == BackendErrorKind::OutOfMemory => {
             tracing::warn!(%error, "etcd takes no new locks");
             Ok(SHORTEST_LEASES.0)

@@ -1,4 +1,4 @@
-//! [`Board`]: the names that are waited for, and those who wait. Nothing here listens.
+//! [`Board`]: the names that are waited for, and their waiters. Nothing here listens.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -24,20 +24,20 @@ use crate::{
     seen::gets,
 };
 
-/// State that the listening task shares with those who wait.
+/// State that the listening task shares with the waiters.
 pub(crate) struct Shared {
     pub(crate) members: Arc<Members>,
-    /// The beginning of all keys, which is itself a key that nobody writes.
+    /// The prefix of all keys, which is itself a key that nobody writes.
     pub(crate) prefix: String,
     board: Mutex<Board>,
-    /// Watches have to begin or to end.
+    /// Notified when watches have to begin or end.
     pub(crate) changed: Notify,
     next: AtomicU64,
 }
 
 #[derive(Default)]
 struct Board {
-    /// By what the keys begin with.
+    /// The channels by the prefixes of their keys.
     channels: HashMap<String, Channel>,
     /// The channels of the watches of the present stream.
     watches: HashMap<i64, String>,
@@ -51,7 +51,7 @@ struct Board {
 /// Requests to the present stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// A watch of what begins with this.
+    /// A watch of the keys with this prefix.
     Begin(i64, String),
     End(i64),
 }
@@ -61,13 +61,13 @@ struct Channel {
     kind: Kind,
     keys: Keys,
     subscribers: Vec<Arc<Subscriber>>,
-    /// The watch of the present stream, if it was asked for.
+    /// The watch of the present stream, if it was requested.
     watch: Option<i64>,
-    /// The server has said that it watches.
+    /// Set once the server has confirmed the watch.
     is_heard: bool,
-    /// Something may have been missed.
+    /// Set if something may have been missed.
     has_missed: bool,
-    /// The first in the queue is being looked for, and has to be looked for again.
+    /// The state of the search for the first waiter in the queue.
     looks: Look,
 }
 
@@ -85,7 +85,7 @@ pub(crate) struct Subscriber {
     queued: Option<String>,
     pending: Mutex<bool>,
     woken: Notify,
-    /// The server has said that it watches.
+    /// Notified once the server has confirmed the watch.
     heard: Notify,
 }
 
@@ -113,7 +113,7 @@ impl Channel {
         }
     }
 
-    /// Those who wait in a queue, if there are any.
+    /// The waiters in a queue, if there are any.
     fn queued(&self) -> impl Iterator<Item = &Arc<Subscriber>> {
         self.subscribers.iter().filter(|subscriber| subscriber.queued.is_some())
     }
@@ -134,7 +134,7 @@ impl Shared {
         self.board.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many names are waited for.
+    /// The number of names that are waited for.
     pub(crate) fn len(&self) -> usize {
         self.board().channels.len()
     }
@@ -161,7 +161,7 @@ impl Shared {
         Subscription { shared: self.clone(), channel: name, subscriber }
     }
 
-    /// An id for a watch. None is used again.
+    /// A new id for a watch.
     pub(crate) fn next_watch(&self) -> i64 {
         self.board().next_watch()
     }
@@ -196,7 +196,7 @@ impl Shared {
         self.board().watches.get(&watch).cloned()
     }
 
-    /// The server watches: whatever was missed before can be made up for.
+    /// The server watches: waiters can now catch up on missed events.
     pub(crate) fn is_heard(&self, name: &str) {
         let mut board = self.board();
         let Some(channel) = board.channels.get_mut(name) else { return };
@@ -207,7 +207,8 @@ impl Shared {
         channel.subscribers.iter().for_each(|subscriber| subscriber.heard.notify_one());
     }
 
-    /// Finds out who is first in the queue of a fair lock, and wakes it if it is one of ours.
+    /// Finds the first waiter in the queue of a fair lock, and wakes it if it belongs to this
+    /// client.
     async fn wake_first(self: Arc<Self>, name: String) {
         loop {
             let Some(keys) = self.board().channels.get(&name).map(|channel| channel.keys.clone())
@@ -218,7 +219,7 @@ impl Shared {
             let mut board = self.board();
             let Some(channel) = board.channels.get_mut(&name) else { return };
             for subscriber in channel.queued() {
-                // Without a queue, or an answer, it can be anybody's turn.
+                // Without a queue, or without an answer, it may be any waiter's turn.
                 let is_first = match &first {
                     Ok(Some(first)) => subscriber.queued.as_ref() == Some(first),
                     Ok(None) | Err(_) => true,
@@ -235,7 +236,7 @@ impl Shared {
         }
     }
 
-    /// Hands on that something of a channel was deleted. `holds`: a hold was.
+    /// Reports a deletion to the waiters of a channel. `holds` is `true` if a hold was deleted.
     pub(crate) fn deliver(self: &Arc<Self>, name: &str, holds: bool) {
         let mut board = self.board();
         let Some(channel) = board.channels.get_mut(name) else { return };
@@ -258,7 +259,7 @@ impl Shared {
         }
     }
 
-    /// The stream is lost, and whatever happens until the next one is missed.
+    /// The stream is lost, and all events until the next one are missed.
     pub(crate) fn lose_all(&self) {
         let mut board = self.board();
         let Board { channels, watches, to_begin, to_end, .. } = &mut *board;
@@ -309,7 +310,7 @@ impl fmt::Debug for Subscription {
 }
 
 impl Subscription {
-    /// Returns `true` if a server has said that it watches.
+    /// Returns `true` if a server has confirmed the watch.
     pub(crate) fn is_heard(&self) -> bool {
         self.shared.board().channels.get(&self.channel).is_some_and(|channel| channel.is_heard)
     }
@@ -388,7 +389,7 @@ mod tests {
         let first = shared.changes(7);
         assert_eq!(begun(&first).len(), 7);
         assert!(shared.has_changes());
-        // Three of these have not begun, and never do.
+        // Three of these have not begun, and never will.
         drop(waiting);
         let ended: Vec<_> = begun(&first).iter().map(|(watch, _)| Change::End(*watch)).collect();
         let mut changes = shared.changes(4);

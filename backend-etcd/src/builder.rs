@@ -14,14 +14,14 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// The longest prefix of keys, in bytes.
 const LONGEST_PREFIX: usize = 256;
 
-/// How often a silent connection is asked whether it is there, and how long that may take. Servers
-/// end connections that ask more often than every 5 s.
+/// The interval of pings on a silent connection, and the time-out of a ping. Servers end
+/// connections that ping more often than every 5 s.
 const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(6), Duration::from_secs(3));
 
 /// Settings of an [`EtcdBackend`], which [`connect`](Self::connect) makes.
 ///
-/// Each endpoint has to be one member of the cluster. A balancer in front of several breaks the
-/// proof that a renewal was that of the leader, which takes three requests to the same member.
+/// Each endpoint has to be one member of the cluster. A balancer in front of several members breaks
+/// the proof that the leader made a renewal, which takes three requests to the same member.
 ///
 /// # Examples
 /// ```no_run
@@ -73,11 +73,11 @@ impl EtcdBackendBuilder {
         }
     }
 
-    /// Sets the beginning of all keys, 1 to 256 bytes. Default: `lockcore/`. A slash is added if it
+    /// Sets the prefix of all keys, 1 to 256 bytes. Default: `lockcore/`. A slash is added if it
     /// does not end with one.
     ///
-    /// Clients with different prefixes know nothing of each other's locks. No prefix should be the
-    /// beginning of another one in use.
+    /// Clients with different prefixes know nothing of each other's locks. No prefix should itself
+    /// be the prefix of another one in use.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
@@ -90,9 +90,9 @@ impl EtcdBackendBuilder {
         self
     }
 
-    /// Sets how long an answer is waited for, 10 ms to 60 s. Default: 3 s. The core gives up on a
-    /// call after 5 s. With several members, each is waited for a half or a third of that, and for
-    /// 4 s at most.
+    /// Sets how long to wait for an answer, 10 ms to 60 s. Default: 3 s. The core gives up on a
+    /// call after 5 s. With several members, each of them gets a half or a third of that, and at
+    /// most 4 s.
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.response_timeout = timeout;
         self
@@ -115,22 +115,22 @@ impl EtcdBackendBuilder {
 
     /// Connects to the first member that answers. If none does, they are tried again for the sum of
     /// [`connect_timeout`](Self::connect_timeout) and [`response_timeout`](Self::response_timeout):
-    /// they may be being started, or have no leader at the moment.
+    /// they may be starting up, or have no leader at the moment.
     ///
     /// A cluster whose database is full takes no new locks. The client connects to it, with a
     /// warning in the log, and can release locks.
     ///
     /// # Errors
     /// [`Configuration`](lockcore::BackendErrorKind::Configuration) if a setting cannot work, or
-    /// what was in the way of connecting.
+    /// the error of the attempt to connect.
     pub async fn connect(self) -> Result<EtcdBackend, BackendError> {
         let limit = self.connect_timeout + self.response_timeout;
         let (members, prefix) = self.members()?;
         EtcdBackend::open(members, prefix, limit).await
     }
 
-    /// Looks whether the cluster is fit for locks, as
-    /// [`EtcdBackend::diagnose`](crate::EtcdBackend::diagnose) does, also where
+    /// Checks whether the cluster is fit for locks, as
+    /// [`EtcdBackend::diagnose`](crate::EtcdBackend::diagnose) does, even if
     /// [`connect`](Self::connect) would fail: a cluster without a leader is a finding.
     ///
     /// # Errors
@@ -229,7 +229,7 @@ impl EtcdBackendBuilder {
 fn address(endpoint: &str) -> Result<(String, String), BackendError> {
     let (scheme, rest) = endpoint.split_once("://").unwrap_or(("http", endpoint));
     if rest.contains('@') {
-        // It is not repeated: a password may be in it.
+        // The text is not repeated, because it may contain a password.
         return Err(error::configuration(
             "an endpoint contains an `@`; give user and password with `user`",
         ));

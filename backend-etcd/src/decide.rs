@@ -10,17 +10,17 @@ use crate::{
 
 /// The next step of a request.
 pub(crate) enum Decision<'a> {
-    /// The hold is there already.
+    /// The hold exists already.
     Own(&'a Entry),
     /// The leases of these have to end first.
     Blocked {
         by: Vec<&'a Entry>,
-        /// Whether the hold gets a place if it wants one.
+        /// `true` if the hold gets a place when it wants one.
         may_queue: bool,
     },
-    /// The hold that should grow is not there.
+    /// The hold that should grow does not exist.
     Gone,
-    /// The name is in use as the other kind.
+    /// The name is in use as another kind of lock.
     OtherKind,
     /// The hold is granted, if these conditions still hold when it is written.
     Grant {
@@ -71,7 +71,7 @@ fn blockers<'a>(seen: &'a Seen, request: &AcquireRequest, takes_over: bool) -> V
     let owner = request.hold.owner();
     let within = request.within.as_ref().map(|within| within.id());
     let blocks = |entry: &&Entry| match request.mode {
-        // A named owner takes over its own hold, whatever else is there.
+        // A named owner takes over its own hold, whatever other holds exist.
         Mode::Read | Mode::Write if takes_over => false,
         Mode::Read => entry.record.mode == Mode::Write && Some(entry.id.as_str()) != within,
         Mode::Write => true,
@@ -94,7 +94,7 @@ fn waits_for<'a>(seen: &'a Seen, request: &AcquireRequest) -> Vec<&'a Entry> {
     }
 }
 
-/// What must not have changed when the grant is written.
+/// The conditions under which the grant is written.
 fn conditions(
     seen: &Seen,
     keys: &Keys,
@@ -105,7 +105,7 @@ fn conditions(
     let own = keys.hold(request.mode, request.hold.id());
     let mut conditions = vec![
         nothing_below(keys.kind(kind.other())),
-        // A copy of the request that comes late must not replace what the first one has written.
+        // A late copy of the request must not replace what the first one has written.
         Compare::create_revision(own, CompareOp::Equal, 0),
     ];
     match request.mode {
@@ -128,7 +128,7 @@ fn conditions(
     }
     if request.mode == Mode::Fair && !takes_over {
         match &seen.own_place {
-            // Whoever comes now is behind it.
+            // A waiter that comes now is behind it.
             Some(place) => conditions.push(place.present()),
             None => conditions.push(seen.nothing_new(keys.places(kind))),
         }

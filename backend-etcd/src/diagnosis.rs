@@ -1,4 +1,4 @@
-//! The diagnosis: what is wrong with the cluster of a backend.
+//! The diagnosis of the cluster of a backend.
 
 use std::{
     collections::BTreeSet,
@@ -16,29 +16,30 @@ use crate::{EtcdBackend, error, members::Members};
 const FIXED: [(u32, u32, u32); 2] = [(3, 4, 31), (3, 5, 13)];
 /// Percent of the quota.
 const NEARLY_FULL: i64 = 80;
-/// Leases that are granted and given back to see how long a write takes.
+/// The number of leases that are granted and given back to measure writes.
 const WRITES: usize = 10;
-/// No more are asked for after so long.
+/// The time after which no more are granted.
 const LONGEST_WRITES: Duration = Duration::from_secs(5);
-/// Their time to live in seconds, if they cannot be given back.
+/// The time to live of these leases in seconds, in case they cannot be given back.
 const LEASE: i64 = 10;
-/// A write, in the middle and at most: a problem, and advice, from here on.
+/// Thresholds of the time of a write, for the median and for the slowest: for a problem, and for
+/// advice.
 const SLOW: [Duration; 2] = [Duration::from_millis(300), Duration::from_secs(2)];
 const SLUGGISH: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
 
 impl EtcdBackend {
-    /// Looks whether the cluster is fit for locks: members, leader, alarms, versions, the size of
+    /// Checks whether the cluster is fit for locks: members, leader, alarms, versions, the size of
     /// the database, rights, and how long a write takes.
     ///
     /// For the last, ten leases are granted and given back. Each request has the limit of
-    /// [`response_timeout`](crate::EtcdBackendBuilder::response_timeout). Clocks are not looked at,
+    /// [`response_timeout`](crate::EtcdBackendBuilder::response_timeout). Clocks are not checked,
     /// because they need not agree.
     ///
     /// [`EtcdBackendBuilder::diagnose`](crate::EtcdBackendBuilder::diagnose) does the same with a
     /// cluster that `connect` would refuse.
     ///
     /// # Errors
-    /// If no member answers, that of the first one.
+    /// If no member answers, the error of the first one.
     ///
     /// # Cancel safety
     /// If the future is dropped, a lease of 10 s without keys may be left.
@@ -73,7 +74,7 @@ pub(crate) async fn diagnose(members: &Members, prefix: &str) -> Result<Diagnosi
                 one_that_answers = one_that_answers.or(Some((client, address.to_owned())));
             }
             Err(error) => {
-                // To log in takes a leader.
+                // Logging in takes a leader.
                 diagnosis.add(match error.to_string().contains("no leader") {
                     true => no_leader(address),
                     false => down(address, &error, Severity::Problem),
@@ -130,7 +131,7 @@ fn no_leader(address: &str) -> Finding {
         .to_do("bring a majority of the members back, and see what separates them")
 }
 
-/// The status that a member reports.
+/// Judges the status that a member reports.
 fn judge(status: &StatusResponse, address: &str, diagnosis: &mut Diagnosis) {
     if status.leader() == 0 {
         diagnosis.add(no_leader(address));
@@ -150,7 +151,7 @@ fn judge(status: &StatusResponse, address: &str, diagnosis: &mut Diagnosis) {
                 .to_do("upgrade to 3.5.13 or newer"),
         );
     }
-    // Told since 3.6.
+    // Reported since 3.6.
     let (size, quota) = (status.db_size(), status.db_size_quota());
     if quota > 0 && size.saturating_mul(100) / quota >= NEARLY_FULL {
         let seen = format!("the database of {address} has {size} of at most {quota} bytes");
@@ -177,7 +178,7 @@ fn alarm(address: &str, said: &str) -> Finding {
     }
 }
 
-/// Returns `true` if a version lacks the repair. One that cannot be read counts as repaired.
+/// Returns `true` if a version lacks the fix. A version that cannot be parsed counts as fixed.
 fn is_old(version: &str) -> bool {
     let release = version.split(['-', '+']).next().unwrap_or_default();
     let mut parts = release.split('.').map_while(|part| part.parse::<u32>().ok());
@@ -189,7 +190,7 @@ fn is_old(version: &str) -> bool {
     (major, minor, patch) < fixed
 }
 
-/// Looks at the members that the cluster knows, and that are not among the endpoints.
+/// Checks the members that the cluster knows and that are not among the endpoints.
 async fn others(
     members: &Members,
     client: &mut Client,
@@ -241,7 +242,8 @@ async fn others(
             continue;
         };
         if members.has_user() {
-            // A password goes to the endpoints only. Others are what the cluster says they are.
+            // A password goes to the endpoints only. Other addresses are merely reported by the
+            // cluster.
             diagnosis.add(
                 Finding::new("members", Severity::Unknown, format!("{name} was not looked at"))
                     .because("it is no endpoint, and the password goes to endpoints only")
@@ -251,13 +253,13 @@ async fn others(
         }
         match status(members.connect_to(url), &name, limit).await {
             Ok((_, status)) => judge(&status, &name, diagnosis),
-            // Only those that are given have to be reached from here.
+            // Only the given endpoints have to be reachable from here.
             Err(error) => diagnosis.add(down(&name, &error, Severity::Unknown)),
         }
     }
 }
 
-/// Tries to read and to delete what is not there.
+/// Tries to read and to delete a key that does not exist.
 async fn rights(
     client: &mut Client,
     address: &str,
@@ -296,7 +298,7 @@ async fn writes(client: &mut Client, address: &str, limit: Duration, diagnosis: 
                 // It ends by itself as well.
                 let _ = within(limit, "giving a lease back", address, revoking).await;
             }
-            // An alarm and rights are found elsewhere.
+            // Alarms and missing rights are found elsewhere.
             Err(error) if !error.is_retryable() => return,
             Err(error) => {
                 diagnosis.add(

@@ -1,11 +1,11 @@
 //! The directory of an [`EtcdBackend`](crate::EtcdBackend): the names in use, and the records of
 //! clients.
 //!
-//! A page of names is a range of keys. The key of a hold whose lease has ended is there until the
-//! servers have agreed to delete it, so a name is reported only if one of its leases is there.
+//! A page of names is a range of keys. The key of a hold whose lease has ended exists until the
+//! servers have agreed to delete it, so a name is reported only if one of its leases exists.
 //!
 //! A record is a key under a lease of its own, which the next record replaces. Leases are whole
-//! seconds and may be longer than they were asked for, so the value begins with the lifetime.
+//! seconds and may be longer than requested, so the value begins with the lifetime.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -32,7 +32,7 @@ const KEYS_AT_ONCE: i64 = 100;
 /// The records in one page. Each has up to 64 KiB, and an answer up to 4 MiB.
 const RECORDS_AT_ONCE: i64 = 32;
 
-/// The beginning of a cursor. The next key, or the last id, follows.
+/// The prefix of a cursor. The next key, or the last id, follows.
 const FROM_KEY: &str = "from key ";
 const AFTER_CLIENT: &str = "after client ";
 
@@ -111,12 +111,12 @@ impl Lease {
     }
 }
 
-/// Returns `true` if one of the leases of the name is there.
+/// Returns `true` if one of the leases of the name exists.
 ///
-/// A member that was stopped takes itself for the leader for a while, and knows of no lease that
-/// was granted since. So the name is read again, which needs a majority, after all leases were
-/// found to be gone. If nothing has changed, and they are gone again, they have ended: see
-/// `inspect`.
+/// A member that was stopped believes for a while that it is the leader, and does not know the
+/// leases that were granted since. So after all leases were found to be gone, the name is read
+/// again, which needs a majority. If nothing has changed, and they are gone again, they have ended:
+/// see `inspect`.
 async fn is_in_use(
     members: &Members,
     keys: &Keys,

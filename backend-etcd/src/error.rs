@@ -5,7 +5,7 @@ use std::{error::Error as _, io, time::Duration};
 use etcd_client::Error;
 use lockcore::{BackendError, BackendErrorKind};
 
-/// The codes of gRPC that etcd answers with.
+/// The gRPC codes that etcd answers with.
 mod code {
     pub(super) const CANCELLED: i32 = 1;
     pub(super) const UNKNOWN: i32 = 2;
@@ -20,7 +20,7 @@ mod code {
     pub(super) const UNAUTHENTICATED: i32 = 16;
 }
 
-/// How etcd's own messages begin.
+/// The prefix of etcd's own messages.
 const BY_ETCD: &str = "etcdserver:";
 
 /// Returns `true` if the server says that there is no such lease.
@@ -29,13 +29,13 @@ pub(crate) fn is_no_lease(error: &Error) -> bool {
         Error::GRpcStatus(status) => {
             i32::from(status.code()) == code::NOT_FOUND && status.message().contains("lease")
         }
-        // The client says this itself of a keep-alive that was answered with no time.
+        // The client itself reports this for a keep-alive that was answered with no time.
         Error::LeaseKeepAliveError(said) => said == "lease not found",
         _ => false,
     }
 }
 
-/// Returns `true` if the server says that there is a lease of this id.
+/// Returns `true` if the server says that a lease with this id exists already.
 pub(crate) fn is_lease_taken(error: &Error) -> bool {
     matches!(error, Error::GRpcStatus(status)
         if i32::from(status.code()) == code::FAILED_PRECONDITION
@@ -104,20 +104,20 @@ fn kind_of_status(code: i32, said: &str) -> BackendErrorKind {
     match code {
         _ if is_dropped(said) => Kind::Unavailable,
         code::UNKNOWN if said.starts_with("context ") => Kind::Timeout,
-        // The member is the leader no more, or cannot make sure that it is.
+        // The member is no longer the leader, or cannot make sure that it is.
         code::UNKNOWN if said.contains("not a primary lessor") => Kind::Unavailable,
         code::UNAVAILABLE if said.starts_with(BY_ETCD) => Kind::Unavailable,
         code::UNAVAILABLE => Kind::Connection,
         code::DEADLINE_EXCEEDED => Kind::Timeout,
-        // The client's own: the connection ended, or the server is going.
+        // The client's own error: the connection ended, or the server is shutting down.
         code::CANCELLED => Kind::Connection,
-        // The one that it was given for this request has expired as well. It gets another.
+        // The token that the client got for this request has expired as well. It gets another one.
         code::UNAUTHENTICATED if said.contains("invalid auth token") => Kind::Unavailable,
         code::UNAUTHENTICATED => Kind::Auth,
         code::INVALID_ARGUMENT if said.contains("authentication failed") => Kind::Auth,
-        // Said to a client without credentials.
+        // The answer to a client without credentials.
         code::INVALID_ARGUMENT if is_without_user(said) => Kind::Auth,
-        // They go on changing. Asked again, the client gets another token.
+        // The users go on changing. With the next request, the client gets another token.
         code::INVALID_ARGUMENT if is_of_old_users(said) => Kind::Unavailable,
         code::FAILED_PRECONDITION if said.contains("authentication is not enabled") => {
             Kind::Configuration
@@ -130,10 +130,10 @@ fn kind_of_status(code: i32, said: &str) -> BackendErrorKind {
     }
 }
 
-/// Returns `true` if etcd itself says that it has not carried out the request, and never will.
+/// Returns `true` if etcd itself reports that it has not carried out the request, and never will.
 ///
-/// Only words of its own count. The same codes come from the libraries on both sides, if an answer
-/// is too long, for instance. With any other code, nobody knows.
+/// Only etcd's own messages count. The same codes come from the libraries on both sides, for
+/// example if an answer is too long. With any other code, the outcome is unknown.
 fn is_refusal(code: i32, said: &str) -> bool {
     const REFUSALS: [i32; 6] = [
         code::INVALID_ARGUMENT,
@@ -143,8 +143,8 @@ fn is_refusal(code: i32, said: &str) -> bool {
         code::FAILED_PRECONDITION,
         code::UNAUTHENTICATED,
     ];
-    // A server that could not reach its majority in time does not know either. These have no leader
-    // to pass the request on to, too much to do, or no vote.
+    // A server that could not reach its majority in time does not know either. The servers with
+    // these messages have no leader to pass the request on to, too much to do, or no vote.
     const UNAVAILABLE: [&str; 3] = [
         "etcdserver: no leader",
         "etcdserver: too many requests",
@@ -155,8 +155,8 @@ fn is_refusal(code: i32, said: &str) -> bool {
         || code == code::UNAVAILABLE && UNAVAILABLE.contains(&said)
 }
 
-/// The request that has filled the database is carried out, and answered with the same words as
-/// those that come after it.
+/// The request that fills the database is carried out, but is answered with the same message as the
+/// requests after it.
 fn is_no_space(said: &str) -> bool {
     said.contains("space exceeded")
 }
@@ -168,7 +168,7 @@ fn is_transport(error: &Error) -> bool {
     status.source().is_some()
 }
 
-/// The leader is handing its office over to another member.
+/// The leader is handing over the leadership to another member.
 fn is_dropped(said: &str) -> bool {
     said == "raft proposal dropped"
 }
@@ -199,7 +199,7 @@ fn is_unsent(error: &Error) -> bool {
     false
 }
 
-/// What the server or the operating system has said, without the words of the layers between.
+/// The message of the server or the operating system, without those of the layers in between.
 fn cause(error: &Error) -> String {
     let Error::GRpcStatus(status) = error else { return error.to_string() };
     let mut last = None;
@@ -239,7 +239,7 @@ pub(crate) fn unsure(doing: &str) -> BackendError {
     BackendError::new(BackendErrorKind::Timeout, message).maybe_applied()
 }
 
-/// What is stored under a key of the prefix, and is none of this crate's.
+/// The error for a value under the prefix that this crate has not written.
 pub(crate) fn not_a_record(key: &str) -> BackendError {
     let message = format!(
         "what is stored in etcd under `{}` was not written by this backend",
@@ -268,19 +268,19 @@ pub(crate) fn wrong_kind(kind: crate::keys::Kind) -> BackendError {
     BackendError::new(BackendErrorKind::WrongType, message).not_applied()
 }
 
-/// The lock went on changing between what was read and what was to be written.
+/// The lock kept changing between the read and the write.
 pub(crate) fn too_busy(doing: &str, waited: Duration) -> BackendError {
     let message = format!("{doing}: others changed the lock in etcd all the time for {waited:?}");
     BackendError::new(BackendErrorKind::Unavailable, message).not_applied()
 }
 
-/// The lease of the request was revoked before the request came.
+/// The lease of the request was revoked before the request arrived.
 pub(crate) fn undone() -> BackendError {
     let message = "the request came to etcd after it had been undone";
     BackendError::new(BackendErrorKind::Timeout, message).not_applied()
 }
 
-/// The id of the lease is in use for something else, by a chance of 2^-63.
+/// The id of the lease is in use for something else, with a probability of 2^-63.
 pub(crate) fn lease_is_foreign(lease: i64) -> BackendError {
     let message = format!("the lease {lease:x} that etcd should grant has keys of somebody else");
     BackendError::new(BackendErrorKind::Unavailable, message).not_applied()

@@ -1,4 +1,4 @@
-//! Reporting who holds a name, and who waits for it.
+//! Reporting the holders and the waiters of a name.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -17,14 +17,14 @@ use crate::{
 
 const DOING: &str = "inspecting";
 
-/// Reports who holds a name, and who waits for it.
+/// Reports the holders and the waiters of a name.
 ///
-/// The key of a hold whose lease has ended is there until the servers have agreed to delete it. It
-/// counts no more. But a lease that is gone may also have been replaced by a longer one since the
-/// hold was read. And a member that was stopped for a while takes itself for the leader until it
-/// hears of the next one, and knows of no renewal since. So the name is read again after a lease
-/// was found to be gone, which needs a majority. A hold that has not changed, and whose lease is
-/// gone again, has ended.
+/// The key of a hold whose lease has ended exists until the servers have agreed to delete it. Such
+/// a hold no longer counts. But a lease that is gone may also have been replaced by a longer one
+/// since the hold was read. And a member that was stopped for a while believes that it is the
+/// leader until it hears of the next one, and does not know the renewals since. So after a lease
+/// was found to be gone, the name is read again, which needs a majority. A hold that has not
+/// changed, and whose lease is gone again, has ended.
 pub(crate) async fn inspect(
     members: &Members,
     keys: &Keys,
@@ -55,12 +55,12 @@ pub(crate) async fn inspect(
     }
 }
 
-/// Its lease, and the revision that has changed it last.
+/// The lease of the entry, and the revision that changed it last.
 fn state_of(entry: &Entry) -> (i64, i64) {
     (entry.lease, entry.changed)
 }
 
-/// What is stored under a name.
+/// The stored state of a name.
 struct Found {
     holds: Vec<Entry>,
     places: Vec<Entry>,

@@ -24,21 +24,21 @@ use crate::{
     together::together,
 };
 
-/// How often a lease that ends just now is tried again.
+/// The number of attempts for a lease that is just ending.
 const ATTEMPTS: u32 = 3;
 
-/// How long the revocation of leases without keys is waited for. They would end by themselves.
+/// How long to wait for the revocation of leases without keys, which would also end by themselves.
 const TIDYING: Duration = Duration::from_millis(200);
 
-/// Renews leases, each for as long as it was granted, and answers for each whether it is there. The
-/// client may read `key`. A lease without an answer when no other one has had one for the time
-/// `behind` is not waited for.
+/// Renews leases, each for as long as it was granted, and reports for each whether it exists. The
+/// client may read `key`. A lease without an answer is given up once no other lease has had an
+/// answer for the time `behind`.
 ///
-/// A member renews a lease by its own account if it takes itself for the leader. One that was
-/// stopped for a while does so although there is another leader by then, who knows nothing of the
-/// renewal. So a read comes before, through the same member, and another one after. Both need a
-/// majority. If they were in the same term, the renewal was that of the leader. An endpoint has to
-/// be one member for this, so the reads compare its id as well.
+/// A member renews a lease on its own if it believes that it is the leader. A member that was
+/// stopped for a while does so even if there is another leader by then, which does not know of the
+/// renewal. So there is a read before it, through the same member, and another one after it. Both
+/// need a majority. If they were in the same term, the leader made the renewal. For this, an
+/// endpoint has to be one member, so the reads compare its id as well.
 pub(crate) async fn refresh(
     members: &Members,
     key: &str,
@@ -67,10 +67,10 @@ pub(crate) async fn refresh(
     Err(failure.unwrap_or_else(unsure).maybe_applied())
 }
 
-/// Sends all renewals to one member, as the answers are worth nothing otherwise.
+/// Sends all renewals to one member, because the answers prove nothing otherwise.
 ///
-/// A lease that has ended is answered when the servers have agreed on that, which takes a while. It
-/// keeps nobody waiting, and says nothing about the member.
+/// The answer for an ended lease comes when the servers have agreed on its end, which takes a
+/// while. It does not keep the others waiting, and proves nothing about the member.
 async fn keep_alive(
     members: &Members,
     member: usize,
@@ -96,7 +96,7 @@ fn unsure() -> BackendError {
 
 const VIEWING: &str = "asking for the leader";
 
-/// What a member knows of the cluster after a read that needed a majority.
+/// A member's view of the cluster after a read that needed a majority.
 #[derive(PartialEq, Eq)]
 struct View {
     /// The member itself.
@@ -130,20 +130,20 @@ async fn refresh_one(members: &Members, key: &str, lease: i64) -> Result<bool, B
 }
 
 /// Revokes leases that have no keys any more. They would end by themselves, so this need not
-/// succeed, and does not take long.
+/// succeed, and takes only a short time.
 pub(crate) async fn tidy(members: &Members, leases: impl IntoIterator<Item = i64>) {
     let revocations = leases.into_iter().map(|lease| async move {
-        // A failure leaves it to its end.
+        // After a failure, the lease ends by itself.
         let _ = members.call("revoking a lease", &Revoke(lease)).await;
     });
     let _ = timeout(TIDYING, join_all(revocations)).await;
 }
 
-/// Makes sure that the lease exists, for at least so many seconds from now on, and returns for how
-/// many it is granted. `key` is what it is for.
+/// Makes sure that the lease exists for at least this many seconds from now on, and returns the
+/// number of seconds that it is granted for. `key` is the key that the lease is for.
 ///
-/// An earlier request for the same hold may have left it. A lease that has other keys belongs to
-/// somebody else, by a chance of 2^-63: it is not touched.
+/// An earlier request for the same hold may have left it behind. A lease that has other keys
+/// belongs to another hold, with a probability of 2^-63, and is not touched.
 ///
 /// If the outcome of an error is unknown, a grant of the lease may be on its way.
 pub(crate) async fn ensure(
@@ -165,7 +165,7 @@ pub(crate) async fn ensure(
         }
         let there = members.call(DOING, &TimeToLive(lease)).await;
         let Some(there) = there.map_err(BackendError::not_applied)? else {
-            // It has ended, and this is answered when it is gone.
+            // It has ended, and the answer to this comes when it is gone.
             members.call(DOING, &KeepAlive(lease)).await.map_err(BackendError::not_applied)?;
             continue;
         };
@@ -187,8 +187,8 @@ pub(crate) async fn ensure(
     Err(error::too_busy(DOING, members.response_timeout()))
 }
 
-/// Ends a lease that a request may still be going to use, so that it has no effect when it comes.
-/// `key` is what the lease is for; one that has other keys belongs to somebody else.
+/// Ends a lease that a request may still use, so that the request has no effect when it arrives.
+/// `key` is the key that the lease is for; a lease with other keys belongs to another hold.
 pub(crate) async fn withdraw(members: &Members, lease: i64, key: &str) -> Result<(), BackendError> {
     const DOING: &str = "revoking a lease";
     let there = members.call(DOING, &TimeToLive(lease)).await?;
@@ -201,11 +201,11 @@ pub(crate) async fn withdraw(members: &Members, lease: i64, key: &str) -> Result
     Ok(())
 }
 
-/// Renews an entry for at least so many seconds, and sets its count if one is given. `false`: it
-/// has ended, or somebody has changed it meanwhile.
+/// Renews an entry for at least this many seconds, and sets its count if one is given. Returns
+/// `false` if it has ended, or was changed meanwhile.
 ///
-/// A keep-alive restores the time for which the lease was granted. If that is less than what is
-/// asked for, the key is written again under a longer lease.
+/// A keep-alive restores the time for which the lease was granted. If that is less than requested,
+/// the key is written again under a longer lease.
 pub(crate) async fn keep(
     members: &Arc<Members>,
     entry: &Entry,
@@ -241,8 +241,8 @@ pub(crate) async fn put_again(
     Ok(MemberReply { answer: answer.is_some_and(|answer| answer.succeeded()), member, is_repeated })
 }
 
-/// Replaces the lease by a longer one. What was begun is ended also if nobody waits for it, so that
-/// no lease is left behind: whoever has changed the entry meanwhile has the last word.
+/// Replaces the lease by a longer one. The replacement is completed even if the caller is gone, so
+/// that no lease is left behind. If the entry was changed meanwhile, that change stands.
 async fn lengthen(
     members: &Arc<Members>,
     entry: &Entry,
@@ -254,7 +254,7 @@ async fn lengthen(
     tokio::spawn(async move {
         let replaced = replace(&members, &entry, seconds, count).await;
         let is_replaced = matches!(replaced, Ok(true));
-        // Nobody may be waiting for it.
+        // The caller may be gone.
         let _ = answer.send(replaced);
         if is_replaced {
             tidy(&members, [entry.lease]).await;

@@ -1,6 +1,6 @@
 //! The names of keys and leases. Nothing here does I/O.
 //!
-//! Everything of one lock is below `<prefix><name>/`. A name is escaped, so that it contains no
+//! All keys of one lock are below `<prefix><name>/`. A name is escaped, so that it contains no
 //! slash, and no range of one name has keys of another:
 //!
 //! | key | what it is |
@@ -14,7 +14,7 @@
 
 use lockcore::{LockName, Mode};
 
-/// The locks that a name can be in use as.
+/// The kinds of locks that a name can be used as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     /// Exclusive and fair locks.
@@ -46,7 +46,7 @@ impl Kind {
     }
 }
 
-/// What a lease is for.
+/// The purpose of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Hold,
@@ -75,27 +75,27 @@ impl Keys {
         Self { base }
     }
 
-    /// The beginning of all keys of the name.
+    /// The prefix of all keys of the name.
     pub(crate) fn base(&self) -> &str {
         &self.base
     }
 
-    /// The beginning of all keys of a kind.
+    /// The prefix of all keys of a kind.
     pub(crate) fn kind(&self, kind: Kind) -> String {
         format!("{}{}", self.base, kind.word())
     }
 
-    /// The beginning of the keys of holds.
+    /// The prefix of the keys of holds.
     pub(crate) fn holds(&self, kind: Kind) -> String {
         format!("{}{}hold/", self.base, kind.word())
     }
 
-    /// The beginning of the keys of places.
+    /// The prefix of the keys of places.
     pub(crate) fn places(&self, kind: Kind) -> String {
         format!("{}{}wait/", self.base, kind.word())
     }
 
-    /// The beginning of the keys of holds in a mode. Exclusive and fair holds are not told apart.
+    /// The prefix of the keys of holds in a mode. Exclusive and fair holds are not distinguished.
     pub(crate) fn holds_in(&self, mode: Mode) -> String {
         match mode {
             Mode::Read => format!("{}rw/hold/read/", self.base),
@@ -117,7 +117,7 @@ impl Keys {
     }
 
     /// The lease of a hold or of a place: the same for every request for it, whichever client sends
-    /// it. The FNV-1a hash of what it is for, mixed and cut to 63 bits, as etcd wants them.
+    /// it. It is the FNV-1a hash of its purpose, mixed and cut to 63 bits, as etcd requires.
     pub(crate) fn lease(&self, purpose: Purpose, mode: Mode, id: &str) -> i64 {
         const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
         const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
@@ -135,7 +135,7 @@ impl Keys {
     }
 }
 
-/// The beginning of the keys of records of clients.
+/// The prefix of the keys of records of clients.
 pub(crate) fn record_prefix(prefix: &str) -> String {
     format!("{prefix}/client/")
 }
@@ -145,16 +145,16 @@ pub(crate) fn record_key(prefix: &str, id: &str) -> String {
     record_prefix(prefix) + id
 }
 
-/// A key's name, and where the next one begins.
+/// The name that a key belongs to, and the place where the next name begins.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Used {
-    /// `None` if it is no name.
+    /// `None` if the key belongs to no name.
     pub(crate) name: Option<LockName>,
     /// All keys of the same name come before this one.
     pub(crate) after: String,
 }
 
-/// The name that a key below the prefix belongs to. `None` if it is none of this backend's.
+/// The name that a key below the prefix belongs to. `None` if it is not a key of this backend.
 pub(crate) fn used_by(prefix: &str, key: &str) -> Option<Used> {
     let (escaped, part) = key.strip_prefix(prefix)?.split_once('/')?;
     // The character after the slash.

@@ -1,10 +1,10 @@
-//! [`WakeupListener`]: the stream of messages about what was deleted.
+//! [`WakeupListener`]: the stream of messages about deleted keys.
 //!
 //! All subscriptions of a client share a stream, with one watch for each name that is waited for.
 //! Holds and places end with the deletion of their keys, whoever deletes them: a release, a forced
 //! one, a takeover, or the servers when a lease has ended. So a watch for deletions misses nothing
-//! while it lasts. A stream that breaks is opened again, at another member if need be, and each
-//! name's waiters are woken when it is watched again.
+//! while it lasts. A stream that breaks is opened again, at another member if necessary, and the
+//! waiters of each name are woken when the name is watched again.
 
 use std::{collections::HashSet, fmt, future::ready, sync::Arc, time::Duration};
 
@@ -30,14 +30,15 @@ use crate::{
 /// The first pause after a stream was lost, and the longest.
 const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(500)];
 
-/// How often a stream is asked whether it is still there.
+/// The interval at which a stream is pinged.
 const PING: Duration = Duration::from_secs(2);
 
-/// How many watches are begun or ended before the server has answered. It stops reading when its
-/// answers are not read, so they must fit in what lies between. The client of etcd takes 100.
+/// The most watches that are begun or ended before the server has answered. The server stops
+/// reading when its answers are not read, so they must fit into the buffers in between. The etcd
+/// client buffers 100.
 const UNANSWERED: usize = 64;
 
-/// A stream is given up if it has been stuck at so many pings, one after the other.
+/// A stream is given up if it has been stuck at this many pings in a row.
 const STUCK: u32 = 2;
 
 const DOING: &str = "watching";
@@ -49,7 +50,7 @@ pub(crate) struct WakeupListener {
     task: JoinHandle<()>,
 }
 
-/// The attempts to listen that have failed, for those who wait for a channel.
+/// The failed attempts to listen, for the waiters of a channel.
 #[derive(Clone, Debug, Default)]
 struct Failures {
     count: usize,
@@ -63,7 +64,7 @@ impl fmt::Debug for WakeupListener {
 }
 
 impl WakeupListener {
-    /// Begins to listen. `prefix` is what all keys begin with, and a key that nobody writes.
+    /// Begins to listen. `prefix` is the prefix of all keys, and itself a key that nobody writes.
     pub(crate) fn start(members: Arc<Members>, prefix: String) -> Self {
         let shared = Shared::new(members, prefix);
         let (sender, failures) = watch::channel(Failures::default());
@@ -71,12 +72,12 @@ impl WakeupListener {
         Self { shared, failures, task: tokio::spawn(keeper.keep()) }
     }
 
-    /// How many names the servers watch for this client, or are to.
+    /// The number of names that the servers watch for this client, or are about to watch.
     pub(crate) fn channels(&self) -> usize {
         self.shared.len()
     }
 
-    /// Subscribes, and returns when a server has said that it watches.
+    /// Subscribes, and returns when a server has confirmed the watch.
     pub(crate) async fn subscribe(
         &self,
         keys: Keys,
@@ -127,28 +128,28 @@ struct Keeper {
     failures: watch::Sender<Failures>,
 }
 
-/// Why a stream is no more.
+/// The reason for the end of a stream.
 enum End {
     Lost(BackendError),
-    /// The server does not watch. The token may have expired that the stream was opened with.
+    /// The server does not watch. The token that the stream was opened with may have expired.
     Refused(BackendError),
 }
 
-/// A stream that is up.
+/// An open stream.
 struct Stream {
     sender: WatchRequestSender,
     answers: WatchResponseStream,
     address: String,
-    /// When to ask whether it is still there, whatever else happens.
+    /// The times of pings, whatever else happens.
     pings: Interval,
     last_answer: Instant,
-    /// It has been silent for too long, and was asked once more.
+    /// Set if it has been silent for too long, and was pinged once more.
     is_doubted: bool,
-    /// The watches that were begun or ended, and not answered.
+    /// The watches whose begin or end was not answered yet.
     unanswered: HashSet<i64>,
-    /// For how many pings none of them was answered, and there was no room for more.
+    /// The number of pings since which none of them was answered, with no room for more.
     stuck: u32,
-    /// A name was watched.
+    /// Set once a name was watched.
     was_useful: bool,
 }
 
@@ -157,7 +158,7 @@ impl Keeper {
         let (mut pause, mut has_new_token) = (PAUSES[0], false);
         let members = self.shared.members.clone();
         loop {
-            // Nothing is watched before there is anything to watch.
+            // No stream is opened before there is anything to watch.
             while self.shared.len() == 0 {
                 self.shared.changed.notified().await;
             }
@@ -192,8 +193,8 @@ impl Keeper {
     }
 
     /// A stream keeps the token that it was opened with, which may have expired or be out of date.
-    /// Servers have not always said so, and speak of a missing right. Whether one is missing is
-    /// what a request with another token finds out.
+    /// Some servers do not say so, and report a missing right instead. A request with another token
+    /// finds out whether a right is missing.
     async fn log_in_again(&self, index: usize, refused: BackendError) -> Result<(), BackendError> {
         let Shared { members, prefix, .. } = &*self.shared;
         tracing::debug!(error = %refused, "etcd refuses to watch; trying with another token");
@@ -248,7 +249,7 @@ impl Keeper {
         loop {
             let room = UNANSWERED.saturating_sub(stream.unanswered.len());
             let has_changes = room > 0 && self.shared.has_changes();
-            // Whoever is first starves nobody: the choice is random.
+            // No branch starves the others, because the choice is random.
             tokio::select! {
                 _ = stream.pings.tick() => self.ping(stream).await?,
                 answer = stream.answers.message() => match answer {
@@ -262,10 +263,10 @@ impl Keeper {
         }
     }
 
-    /// Asks whether the stream is there, and gives it up if it has been silent for too long.
+    /// Pings the stream, and gives it up if it has been silent for too long.
     ///
-    /// If it was this process that stood still, the answers are there and were not read. So nothing
-    /// is given up before they could be read until the next ping.
+    /// If this process itself stood still, the answers have arrived and were not read. So a stream
+    /// is given up only after they could have been read until the next ping.
     async fn ping(&self, stream: &mut Stream) -> Result<(), End> {
         let is_alive = !stream.is_doubted
             && stream.stuck < STUCK
@@ -318,7 +319,7 @@ impl Keeper {
         if answer.canceled() && (answer.created() || name.is_some()) {
             return Err(refused(answer, &stream.address));
         }
-        // Without a name, it is the answer to a ping, or of a watch that was ended.
+        // Without a name, it is the answer to a ping, or belongs to a watch that was ended.
         let Some(name) = name else { return Ok(()) };
         if answer.created() {
             stream.was_useful = true;
@@ -351,7 +352,7 @@ fn lost(address: &str) -> BackendError {
     BackendError::new(BackendErrorKind::Connection, message).not_applied()
 }
 
-/// The server does not watch, or watches no more.
+/// The server does not watch, or no longer watches.
 fn refused(answer: &WatchResponse, address: &str) -> End {
     let reason = answer.cancel_reason();
     let reason = reason.rsplit_once("desc = ").map_or(reason, |(_, reason)| reason);

@@ -1,4 +1,4 @@
-//! [`Members`]: the members of the cluster, and the way of a request to one of them.
+//! [`Members`]: the members of the cluster, and how a request gets to one of them.
 
 use std::{
     fmt,
@@ -18,26 +18,26 @@ use tokio::{
 
 use crate::{error, requests::Request};
 
-/// The longest that one member of several is waited for. The core gives up on a call after 5 s.
+/// The longest wait for one of several members. The core gives up on a call after 5 s.
 const LONGEST_SHARE: Duration = Duration::from_secs(4);
 
-/// A member that has not answered for so long when its caller gives up is not asked next.
+/// A member that has not answered for this time when its caller gives up is not asked next.
 const SLOW: Duration = Duration::from_millis(200);
 
 /// The members, one of which gets all requests until it fails.
 ///
-/// The client of etcd would spread requests over all members. One that is down answers fastest,
-/// with an error, and would get more of them than the others.
+/// The etcd client would spread requests over all members. A member that is down answers fastest,
+/// with an error, and would get more requests than the others.
 pub(crate) struct Members {
     members: Vec<Member>,
     current: AtomicUsize,
     response_timeout: Duration,
-    /// Whether there are credentials to get a token with.
+    /// `true` if there are credentials to get a token with.
     has_user: bool,
 }
 
 struct Member {
-    /// Without credentials: for messages.
+    /// The address without credentials, for messages.
     address: String,
     url: String,
     options: ConnectOptions,
@@ -47,9 +47,9 @@ struct Member {
 /// An answer.
 pub(crate) struct MemberReply<T> {
     pub(crate) answer: T,
-    /// Who has answered.
+    /// The member that answered.
     pub(crate) member: usize,
-    /// Another member may have carried out the request as well, or may be going to.
+    /// Set if another member may have carried out the request as well, or may still do so.
     pub(crate) is_repeated: bool,
 }
 
@@ -60,7 +60,7 @@ impl fmt::Debug for Members {
 }
 
 impl Members {
-    /// The members at `addresses`, pairs of what is shown and the URL. There is at least one.
+    /// The members at `addresses`, at least one, each as a pair of the text to show and the URL.
     pub(crate) fn new(
         addresses: Vec<(String, String)>,
         options: &ConnectOptions,
@@ -85,7 +85,7 @@ impl Members {
         self.response_timeout
     }
 
-    /// How long one member is waited for. With several, there is time for others.
+    /// The longest wait for one member. With several members, it leaves time for others.
     pub(crate) fn share(&self) -> Duration {
         match u32::try_from(self.len().min(3)) {
             Ok(several) if several > 1 => (self.response_timeout / several).min(LONGEST_SHARE),
@@ -98,14 +98,14 @@ impl Members {
         self.current.load(Ordering::Relaxed) % self.len()
     }
 
-    /// All members, each once, from the one to ask on. Others may turn to a member meanwhile that
-    /// has been asked already.
+    /// All members, each once, beginning with the current one. Other requests may meanwhile make a
+    /// member current that was asked already.
     fn order(&self) -> impl Iterator<Item = usize> + use<> {
         let first = self.current();
         (first..self.len()).chain(0..first)
     }
 
-    /// Asks another member from now on, unless somebody has said so already.
+    /// Asks another member from now on, unless that has happened already.
     pub(crate) fn pass_over(&self, index: usize) {
         let next = (index + 1) % self.len();
         let _ = self.current.compare_exchange(index, next, Ordering::Relaxed, Ordering::Relaxed);
@@ -120,25 +120,25 @@ impl Members {
         &self.members[index].address
     }
 
-    /// The client of a member. With credentials, this asks the member for a token at first.
+    /// The client of a member. With credentials, this first asks the member for a token.
     pub(crate) async fn client(&self, index: usize) -> Result<&Client, etcd_client::Error> {
         let Member { url, options, client, .. } = &self.members[index];
         client.get_or_try_init(|| Client::connect([url], Some(options.clone()))).await
     }
 
-    /// A new client of one of the members, which answers also if it has no leader.
+    /// A new client of one of the members, which answers even if it has no leader.
     pub(crate) async fn connect_aside(&self, index: usize) -> Result<Client, etcd_client::Error> {
         self.connect_to(&self.members[index].url).await
     }
 
-    /// The same of another member than those that were given.
+    /// The same, of a member other than the given ones.
     pub(crate) async fn connect_to(&self, url: &str) -> Result<Client, etcd_client::Error> {
         let options = self.members.first().map(|member| member.options.clone());
         Client::connect([url], options.map(|options| options.with_require_leader(false))).await
     }
 
-    /// Sends a request to one member after another until one answers, to each at most once. Only
-    /// one that was refused because of its token is sent to the same member again.
+    /// Sends a request to one member after another until one answers, at most once to each. Only a
+    /// request that was refused because of its token is sent to the same member again.
     pub(crate) async fn call<R: Request>(
         &self,
         doing: &str,
@@ -147,7 +147,7 @@ impl Members {
         self.call_noting(doing, request).await.map(|reply| reply.answer)
     }
 
-    /// Like [`call`](Self::call), for those to whom it matters whether the request was sent twice.
+    /// Like [`call`](Self::call), for callers that need to know whether the request was sent twice.
     pub(crate) async fn call_noting<R: Request>(
         &self,
         doing: &str,
@@ -170,7 +170,7 @@ impl Members {
             self.pass_over(index);
         }
         let failure = failure.unwrap_or_else(|| error::configuration("there are no members"));
-        // What one member has refused, another may have carried out.
+        // One member has refused the request, but another may have carried it out.
         Err(if is_unknown { failure.maybe_applied() } else { failure.not_applied() })
     }
 
@@ -223,8 +223,8 @@ impl Members {
         }
     }
 
-    /// Sends a request to a member. A token that is out of date is replaced: with it, nothing was
-    /// carried out.
+    /// Sends a request to a member. A token that is out of date is replaced; nothing was carried
+    /// out with the old one.
     async fn send<R: Request>(
         &self,
         index: usize,
@@ -249,10 +249,10 @@ pub(crate) fn is_of_member(error: &BackendError) -> bool {
     )
 }
 
-/// A request that is waited for.
+/// A request that is under way.
 ///
-/// The core gives up on the renewal of a short lease before a member has had its time. If the next
-/// one went to the same member, it would end in the same way, until the lease is over.
+/// The core gives up on the renewal of a short lease before a member's time is over. If the next
+/// renewal went to the same member, it would end in the same way, until the lease is over.
 pub(crate) struct Unanswered<'a> {
     members: &'a Members,
     index: usize,
@@ -287,7 +287,7 @@ mod tests {
         let mut asked = Vec::new();
         for index in members.order() {
             asked.push(index);
-            // Its own failure, and that of somebody else's request to the next member.
+            // The failure of its own request, and that of another one to the next member.
             members.pass_over(index);
             members.pass_over((index + 1) % 3);
         }

@@ -1,4 +1,4 @@
-//! [`Record`]: what is stored for a hold or a place. Nothing here does I/O.
+//! [`Record`]: the stored value of a hold or a place. Nothing here does I/O.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use lockcore::Mode;
 pub(crate) struct Record {
     pub(crate) mode: Mode,
     pub(crate) count: u32,
-    /// For how long the lease was granted, which is what a keep-alive restores.
+    /// The time for which the lease was granted, which a keep-alive restores.
     pub(crate) seconds: i64,
     pub(crate) owner: String,
 }
@@ -32,7 +32,7 @@ fn word(mode: Mode) -> &'static str {
         Mode::Fair => "fair",
         Mode::Read => "read",
         Mode::Write => "write",
-        // No other mode gets so far.
+        // Other modes were refused before.
         _ => "exclusive",
     }
 }

@@ -18,7 +18,7 @@ use crate::{
     seen::{Entry, gets, nothing_newer},
 };
 
-/// The hold of a name, if it is there.
+/// The hold of a name, if it exists.
 async fn find(
     members: &Members,
     keys: &Keys,
@@ -34,10 +34,9 @@ async fn find(
 
 /// Gives a hold back, or lowers its count.
 ///
-/// The keys are deleted, whatever leases they have by now: the lease of a hold changes when the
-/// hold grows, and the request for that may arrive between any two others. The id of the hold is
-/// unique, so there is nothing to compare. Then the leases are revoked that a request which is
-/// still on its way would use.
+/// The keys are deleted whatever leases they have by now: the lease of a hold changes when the hold
+/// grows, and the request for that may arrive between any two others. The id of the hold is unique,
+/// so there is nothing to compare. Then the leases that a request on its way would use are revoked.
 pub(crate) async fn release(
     members: &Members,
     keys: &Keys,
@@ -106,16 +105,16 @@ fn deleted<const N: usize>(
 
 /// Sets the count, and leaves the lease as it is.
 ///
-/// It is written even if it is right already: a nested acquisition that was given up may be on its
-/// way, and fails if the hold has changed.
+/// The count is written even if it is right already: a nested acquisition that was given up may
+/// still be on its way, and fails if the hold has changed.
 async fn lower(
     members: &Members,
     keys: &Keys,
     kind: Kind,
     request: &ReleaseRequest,
 ) -> Result<ReleaseOutcome, BackendError> {
-    // If another request for the same hold comes first, it is read again. The caller limits how
-    // long this goes on.
+    // If another request for the same hold comes first, the hold is read again. The caller limits
+    // how long this goes on.
     let mut pauses = Pauses::new();
     while let Some(entry) = find(members, keys, kind, request).await? {
         let record = Record { count: request.remaining, ..entry.record.clone() };
@@ -129,7 +128,7 @@ async fn lower(
 
 /// Frees a name, whoever holds it. Places stay.
 ///
-/// What is deleted was read before, so that a copy of the request that comes late does not end a
+/// Only holds that were read before are deleted, so that a late copy of the request does not end a
 /// later hold.
 pub(crate) async fn force(members: &Members, keys: &Keys) -> Result<bool, BackendError> {
     const DOING: &str = "forcing a release";
@@ -165,7 +164,7 @@ pub(crate) async fn force(members: &Members, keys: &Keys) -> Result<bool, Backen
         if deleted.is_empty() && is_repeated {
             return Err(error::unsure(DOING));
         }
-        // A renewal looks for the key.
+        // Renewals look for the key.
         let is_any = !deleted.is_empty();
         tidy(members, deleted).await;
         return Ok(is_any);

@@ -26,18 +26,18 @@ use crate::{
     together::together,
 };
 
-/// How many holds one transaction reads. Servers allow 128 operations.
+/// The number of holds that one transaction reads. Servers allow 128 operations.
 pub(crate) const READ_TOGETHER: usize = 128;
 
-/// The core waits for a third of the shortest lease. Twice in a batch, single holds may delay the
-/// others by so much of it.
+/// Single holds may delay the others of a batch by this fraction of the shortest lease, up to
+/// twice. The core waits for a third of it.
 const BEHIND: u32 = 8;
 
-/// Since the batch began, holds whose leases have to be replaced may take so much of the shortest
-/// lease: it takes several requests that servers write to their disks.
+/// Holds whose leases have to be replaced may take this fraction of the shortest lease from the
+/// beginning of the batch, because that takes several requests that servers write to their disks.
 const GROWING: u32 = 4;
 
-/// A server may take so long between two answers.
+/// The time that a server may always take between two answers.
 const LEAST_BEHIND: Duration = Duration::from_millis(100);
 
 /// The first pause after somebody else has changed a hold, and the longest.
@@ -45,7 +45,7 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(5
 
 const DOING: &str = "renewing holds";
 
-/// Pauses between attempts that meet others, each twice as long as the one before.
+/// Pauses between attempts that collide with others, each twice as long as the one before.
 pub(crate) struct Pauses(Duration);
 
 impl Pauses {
@@ -59,7 +59,7 @@ impl Pauses {
     }
 }
 
-/// A hold as it was read, or what was in the way.
+/// A hold as it was read, or the error of the read.
 type Lookup = Result<Option<Entry>, BackendError>;
 
 /// One batch of renewals.
@@ -67,9 +67,9 @@ struct Renewing<'a> {
     members: &'a Arc<Members>,
     holds: &'a [RenewRequest],
     keys: Vec<Keys>,
-    /// How long single holds are waited for when others have been renewed.
+    /// How long to wait for single holds once others have been renewed.
     behind: Duration,
-    /// Until when they are waited for in any case.
+    /// The moment until which they are waited for in any case.
     least: Instant,
     end: Instant,
 }
@@ -90,8 +90,8 @@ impl<'a> Renewing<'a> {
         }
     }
 
-    /// Renews holds that are read together, and answers each by itself: none fails because of
-    /// another one.
+    /// Renews holds that are read together, with an outcome for each: none fails because of another
+    /// one.
     async fn run(self) -> Vec<RenewOutcome> {
         let found = match self.in_time(self.find()).await {
             Ok(found) => found,
@@ -129,7 +129,7 @@ impl<'a> Renewing<'a> {
 
     fn no_answer(&self) -> BackendError {
         let address = self.members.address(self.members.current());
-        // Before the end, only those are given up that have kept others waiting.
+        // Before the end, only holds that have kept others waiting are given up.
         let waited = match Instant::now() < self.end {
             true => self.behind,
             false => self.members.response_timeout(),
@@ -158,8 +158,8 @@ impl<'a> Renewing<'a> {
         Ok(found)
     }
 
-    /// Renews the leases, and answers by lease. Those that have to be replaced are kept as well,
-    /// until there are longer ones.
+    /// Renews the leases, and returns the outcomes by lease. Leases that have to be replaced are
+    /// renewed as well, until there are longer ones.
     async fn renew_together(&self, found: &[Lookup]) -> HashMap<i64, Result<bool, BackendError>> {
         let entries = found.iter().filter_map(|entry| entry.as_ref().ok()?.as_ref());
         let entries: Vec<_> = entries.collect();
@@ -197,12 +197,12 @@ impl<'a> Renewing<'a> {
     }
 }
 
-/// Whether the hold needs a longer lease than it has.
+/// Returns `true` if the hold needs a longer lease than it has.
 fn grows(entry: &Entry, hold: &RenewRequest) -> bool {
     entry.record.seconds < seconds(hold.lease)
 }
 
-/// Renews holds, as many as are asked for.
+/// Renews any number of holds.
 pub(crate) async fn renew(
     members: &Arc<Members>,
     prefix: &str,

@@ -18,7 +18,7 @@ pub(crate) trait Request: Sync {
     fn send(&self, client: &Client) -> impl Future<Output = Result<Self::Answer, Error>> + Send;
 }
 
-/// A transaction. One that writes compares what it was made from.
+/// A transaction. A transaction that writes compares the state that it is based on.
 pub(crate) struct Transact(pub(crate) Txn);
 
 impl Request for Transact {
@@ -45,13 +45,13 @@ impl Request for Count<'_> {
     }
 }
 
-/// The grant of a lease for so many seconds. With the id 0, the server chooses one.
+/// The grant of a lease for a number of seconds. With the id 0, the server chooses one.
 pub(crate) struct GrantLease {
     pub(crate) lease: i64,
     pub(crate) seconds: i64,
 }
 
-/// A lease that was granted, for so many seconds.
+/// A lease that was granted, with its number of seconds.
 pub(crate) struct GrantedLease {
     pub(crate) lease: i64,
     pub(crate) seconds: i64,
@@ -75,7 +75,7 @@ impl Request for GrantLease {
 pub(crate) struct Revoke(pub(crate) i64);
 
 impl Request for Revoke {
-    /// Whether there was such a lease.
+    /// `true` if there was such a lease.
     type Answer = bool;
 
     async fn send(&self, client: &Client) -> Result<bool, Error> {
@@ -94,7 +94,7 @@ impl Request for Revoke {
 pub(crate) struct KeepAlive(pub(crate) i64);
 
 impl Request for KeepAlive {
-    /// Whether there is such a lease.
+    /// `true` if there is such a lease.
     type Answer = bool;
 
     async fn send(&self, client: &Client) -> Result<bool, Error> {
@@ -106,14 +106,14 @@ impl Request for KeepAlive {
     }
 }
 
-/// The question how long a lease lasts.
+/// A query of how long a lease lasts.
 pub(crate) struct TimeToLive(pub(crate) i64);
 
-/// A lease that there is.
+/// An existing lease.
 pub(crate) struct Lease {
-    /// The full seconds that are left.
+    /// The number of full seconds that are left.
     pub(crate) left: i64,
-    /// For how many seconds it was granted.
+    /// The number of seconds that it was granted for.
     pub(crate) seconds: i64,
     pub(crate) keys: Vec<Vec<u8>>,
 }

@@ -1,4 +1,4 @@
-//! [`Seen`]: what is stored under a name, as one transaction has read it.
+//! [`Seen`]: the state of a name, as one transaction has read it.
 
 use etcd_client::{
     Compare, CompareOp, GetOptions, GetResponse, KeyValue, SortOrder, SortTarget, TxnOp,
@@ -19,7 +19,7 @@ pub(crate) struct Entry {
     pub(crate) id: String,
     pub(crate) record: Record,
     pub(crate) lease: i64,
-    /// The revision that made the key, which its token comes from.
+    /// The revision that created the key, from which its token is derived.
     pub(crate) created: i64,
     /// The revision that changed it last.
     pub(crate) changed: i64,
@@ -109,14 +109,14 @@ impl Seen {
         })
     }
 
-    /// The condition that nothing below `prefix` was made or changed since.
+    /// The condition that nothing below `prefix` was created or changed since.
     pub(crate) fn nothing_new(&self, prefix: String) -> Compare {
         nothing_newer(prefix, self.revision)
     }
 }
 
-/// The condition that nothing below `prefix` was made or changed after `revision`. What was deleted
-/// does not matter.
+/// The condition that nothing below `prefix` was created or changed after `revision`. Deletions do
+/// not matter.
 pub(crate) fn nothing_newer(prefix: String, revision: i64) -> Compare {
     Compare::mod_revision(prefix, CompareOp::Less, revision + 1).with_prefix()
 }

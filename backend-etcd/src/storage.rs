@@ -20,7 +20,7 @@ use crate::{
 
 pub(crate) const DOING: &str = "looking at what is stored";
 
-/// The keys of the name whose leases are there.
+/// The keys of the name whose leases exist.
 pub(crate) async fn of(members: &Members, keys: &Keys) -> Result<Vec<StoredEntry>, BackendError> {
     let all = GetOptions::new().with_prefix().with_keys_only();
     let read = Transact(Txn::new().and_then([TxnOp::get(keys.base(), Some(all))]));
@@ -33,7 +33,7 @@ pub(crate) async fn of(members: &Members, keys: &Keys) -> Result<Vec<StoredEntry
             0 => None,
             lease => match members.call(DOING, &TimeToLive(lease)).await? {
                 Some(lease) => Some(left(lease.left)),
-                // It has ended, and the servers have not agreed yet to delete its key.
+                // It has ended, but the servers have not agreed yet to delete its key.
                 None => return Ok(None),
             },
         };

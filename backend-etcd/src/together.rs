@@ -1,4 +1,4 @@
-//! [`together`]: many requests at once, of which single ones may take too long.
+//! [`together`]: many requests at once, some of which may take too long.
 
 use std::{future::Future, time::Duration};
 
@@ -7,8 +7,9 @@ use tokio::time::{Instant, timeout_at};
 
 /// Polls all of `requests` until `end`, and answers in their order.
 ///
-/// Once there is an answer, the others have to follow: those that are left when none has come for
-/// the time `behind` are dropped, and answered with `None`. All may take until `least`.
+/// Once there is an answer, the others have to follow: when no answer has come for the time
+/// `behind`, the remaining requests are dropped, and answered with `None`. All of them may take
+/// until `least`.
 pub(crate) async fn together<T>(
     requests: impl IntoIterator<Item = impl Future<Output = T>>,
     behind: Duration,

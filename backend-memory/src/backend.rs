@@ -73,7 +73,7 @@ impl MemoryBackend {
         self.names.count(NameState::is_in_use) + self.conditions.count(|_| true)
     }
 
-    /// The first of so many new tokens, which is at least the `least`.
+    /// The first of `count` new tokens, which is at least `least`.
     fn next_token(&self, count: u32, least: Option<FencingToken>) -> FencingToken {
         let (count, least) = (u64::from(count.max(1)), least.map_or(0, u64::from));
         let first_after = |last: u64| last.saturating_add(1).max(least);

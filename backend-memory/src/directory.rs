@@ -42,7 +42,7 @@ impl ClientRecords {
 fn only_page<T>(start: &Start, entries: Vec<T>) -> Result<Page<T>, BackendError> {
     match start {
         Start::Beginning => Ok(Page::new(entries, None)),
-        // It is of another store.
+        // The cursor comes from another store.
         Start::At(cursor) => Err(cursor.refused()),
     }
 }

@@ -133,7 +133,7 @@ where
     K: fmt::Debug + Clone + Eq + Hash + Send + Sync + 'static,
     V: Expire,
 {
-    /// Subscribes to the value of `key`, for whoever waits for `hold`.
+    /// Subscribes to the value of `key`, for the waiter that wants `hold`.
     pub(crate) fn subscribe(
         self: &Arc<Self>,
         key: &K,

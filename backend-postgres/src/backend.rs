@@ -29,14 +29,14 @@ use crate::{
     schema::Schema,
 };
 
-/// How many holds one statement renews. Each name in it takes a place in the server's table of
-/// locks, which has some 6,400 with the default settings.
+/// The number of holds that one statement renews. Each name in it takes an entry in the server's
+/// lock table, which has some 6,400 with the default settings.
 const RENEWED_TOGETHER: usize = 128;
 
 /// The most tokens of one grant, which are drawn 64 at a time.
 const MOST_TOKENS: u32 = 1 << 16;
 
-/// How many rows of each table one statement deletes.
+/// The number of rows of each table that one statement deletes.
 const SWEPT_AT_ONCE: i64 = 1_000;
 
 /// The longest id of a hold, in bytes: it has to fit into an index and into a notification.
@@ -70,7 +70,7 @@ pub struct PostgresBackend {
 
 struct Inner {
     connections: Vec<Arc<Connection>>,
-    /// Of the servers that they have led to.
+    /// The servers that the connections have led to.
     past: Arc<Past>,
     listener: WakeupListener,
     progress: ListenerProgress,
@@ -101,8 +101,8 @@ impl PostgresBackend {
     /// creates the schema `lockcore` there if it is missing.
     ///
     /// # Errors
-    /// The server cannot be reached, it rejects the credentials, it is a replica, or the role
-    /// lacks a right. The error names the address.
+    /// An error if the server cannot be reached, rejects the credentials or is a replica, or if the
+    /// role lacks a right. The error names the address.
     pub async fn connect(url: impl Into<String>) -> Result<Self, BackendError> {
         Self::builder(url).connect().await
     }
@@ -177,13 +177,13 @@ impl PostgresBackend {
         self.connection_at(name.as_str())
     }
 
-    /// The connection for all requests for what is called so.
+    /// The connection for all requests with this text as their key.
     pub(crate) fn connection_at(&self, what: &str) -> &Connection {
         let connections = &self.inner.connections;
         &connections[place_of(what, connections.len())]
     }
 
-    /// The channel of those who wait for a lock or a latch.
+    /// The channel of the waiters for a lock or a latch.
     pub(crate) fn channel_of(&self, name: &LockName) -> String {
         self.channel(&["name", name.as_str()])
     }
@@ -226,7 +226,7 @@ impl PostgresBackend {
         outcomes
     }
 
-    /// Renews holds in one statement, except those for whose names it would have to wait.
+    /// Renews holds in one statement, except those whose names it would have to wait for.
     async fn renew_many(&self, holds: &[&RenewRequest]) -> Result<Vec<Option<bool>>, BackendError> {
         const DOING: &str = "renewing holds";
         let names: Vec<&str> = holds.iter().map(|hold| hold.name.as_str()).collect();
@@ -262,7 +262,7 @@ fn renewal(is_held: bool) -> RenewOutcome {
     }
 }
 
-/// Deletes what has ended, from time to time.
+/// Deletes rows that have ended, from time to time.
 async fn keep_swept(connection: Arc<Connection>, calls: Calls, interval: Duration) {
     loop {
         tokio::time::sleep(interval).await;
@@ -272,7 +272,8 @@ async fn keep_swept(connection: Arc<Connection>, calls: Calls, interval: Duratio
     }
 }
 
-/// Deletes what has ended, unless somebody has just done so. Other requests come in between.
+/// Deletes rows that have ended, unless another client has just done so. Other requests come in
+/// between.
 async fn sweep(
     connection: &Connection,
     calls: &Calls,
@@ -289,8 +290,8 @@ async fn sweep(
             _ => pause = 0,
         }
     }
-    // In a transaction of its own: it waits for the grants that are under way, and some of them may
-    // wait for a row that is being deleted.
+    // In a separate transaction, because it waits for the grants that are under way, and some of
+    // them may wait for a row that is being deleted.
     connection.call(DOING, &calls.raise_tokens_to_clock, &[]).await?;
     Ok(())
 }
@@ -304,12 +305,12 @@ pub(crate) fn field<'a, T: FromSql<'a>>(
     row.try_get(at).map_err(|error| error::unexpected(doing).with_source(error))
 }
 
-/// A count in an answer. More than there can be is as much as there can be.
+/// A count in an answer, capped at the greatest possible one.
 pub(crate) fn count(number: i64) -> u32 {
     u32::try_from(number.max(0)).unwrap_or(u32::MAX)
 }
 
-/// The number of a mode that this backend has.
+/// The number of a mode that this backend supports.
 fn number_of(mode: Mode) -> Result<i32, BackendError> {
     Ok(match mode {
         Mode::Exclusive => 1,
@@ -334,8 +335,8 @@ fn mode_of(number: i32, permits: u32, most: u32) -> Option<Mode> {
     })
 }
 
-/// A token as the database stores it. One that it cannot store is one that it cannot exceed, which
-/// it says.
+/// A token as the database stores it. A token that is too large becomes one that the database
+/// cannot exceed, and so refuses.
 fn signed(token: FencingToken) -> i64 {
     i64::try_from(u64::from(token)).unwrap_or(i64::MAX)
 }
@@ -371,7 +372,7 @@ struct Inspection {
     waiters: Vec<String>,
     remaining: Option<Duration>,
     taken: u32,
-    /// The number of permits that was set, and the one that the first holder has said.
+    /// The number of permits that was set, and the one that the first holder gave.
     set: Option<u32>,
     said: Option<u32>,
 }
@@ -426,7 +427,7 @@ impl Backend for PostgresBackend {
         Limits::default().most_tokens(MOST_TOKENS)
     }
 
-    /// Of a server behind a pooler nothing is known: it may change behind an open connection.
+    /// Nothing is known about a server behind a pooler: it may change behind an open connection.
     fn intact_for(&self) -> Option<Duration> {
         self.inner.past.intact_for()
     }

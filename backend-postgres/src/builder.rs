@@ -13,10 +13,10 @@ use crate::{
     target::{Target, Tls},
 };
 
-/// How many connections there may be for requests.
+/// The allowed number of connections for requests.
 const CONNECTIONS: RangeInclusive<usize> = 1..=64;
 
-/// How long the time-outs may be.
+/// The allowed time-outs.
 const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(60);
 
 /// Settings of a [`PostgresBackend`], which [`connect`](Self::connect) makes.
@@ -68,7 +68,7 @@ impl fmt::Debug for PostgresBackendBuilder {
 pub(crate) struct ConnectSettings {
     pub(crate) requests: Target,
     pub(crate) wakeups: Target,
-    /// Set if requests go through a pooler. Wake-ups have a URL of their own then.
+    /// Set if requests go through a pooler. Wake-ups then have a URL of their own.
     pub(crate) is_pooled: bool,
     pub(crate) schema: Schema,
     pub(crate) connections: usize,
@@ -104,7 +104,7 @@ impl PostgresBackendBuilder {
         }
     }
 
-    /// Sets the URL for the connection on which wake-ups come, if it is another one.
+    /// Sets a separate URL for the connection on which wake-ups come.
     ///
     /// Requests can go through a pooler in transaction mode. Wake-ups cannot: they need the address
     /// of the server itself, with the same database.
@@ -123,21 +123,21 @@ impl PostgresBackendBuilder {
     /// Sets the number of connections for requests, 1 to 64. Default: 4. There is one more for
     /// wake-ups.
     ///
-    /// All requests for one name go over the same connection. More connections let more names be
-    /// locked at the same time.
+    /// All requests for one name go over the same connection. With more connections, more names can
+    /// be locked concurrently.
     pub fn connections(mut self, count: usize) -> Self {
         self.connections = count;
         self
     }
 
     /// Sets whether [`connect`](Self::connect) creates and updates the schema. Default: `true`.
-    /// Without it, somebody else has to run [`PostgresBackend::schema_script`].
+    /// Without it, run [`PostgresBackend::schema_script`] beforehand.
     pub fn migrate(mut self, migrates: bool) -> Self {
         self.migrates = migrates;
         self
     }
 
-    /// Sets how long an answer is waited for, 10 ms to 60 s. Default: 3 s. The core gives up on a
+    /// Sets how long to wait for an answer, 10 ms to 60 s. Default: 3 s. The core gives up on a
     /// call after 5 s.
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.response_timeout = timeout;
@@ -168,8 +168,8 @@ impl PostgresBackendBuilder {
         PostgresBackend::open(self.settings()?).await
     }
 
-    /// Looks whether the server is fit for locks, as
-    /// [`PostgresBackend::diagnose`](crate::PostgresBackend::diagnose) does, also where
+    /// Checks whether the server is fit for locks, as
+    /// [`PostgresBackend::diagnose`](crate::PostgresBackend::diagnose) does, even if
     /// [`connect`](Self::connect) would refuse it: a replica is a finding. It creates no schema.
     ///
     /// # Errors

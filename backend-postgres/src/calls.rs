@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use crate::schema::Schema;
 
-/// 100 years: longer leases are cut, so that the end has a date.
+/// 100 years. Longer leases are cut, so that the end is a valid date.
 const LONGEST: i64 = 100 * 365 * 86_400 * 1_000_000;
 
-/// The rows of a name that count: what they are, what tells them from others, their number, and
-/// what is left of them in microseconds. It is no function, so that it needs no other version of the
+/// The live rows of a name: their kind, the part that identifies them, their number, and their
+/// remaining time in microseconds. This is not a function, so that it needs no new version of the
 /// schema.
 const STORAGE: &str = "
     SELECT 'hold', id, token, lockcore.microseconds(until - clock_timestamp())
@@ -93,14 +93,14 @@ impl Calls {
 }
 
 impl Calls {
-    /// Those that are worth a preparation.
+    /// The statements that are worth preparing.
     pub(crate) fn often(&self) -> Vec<String> {
         let often = [&self.acquire, &self.renew, &self.renew_many, &self.release];
         often.into_iter().cloned().collect()
     }
 }
 
-/// A time in microseconds, and never less than it is.
+/// A time in microseconds, rounded up.
 pub(crate) fn microseconds(time: Duration) -> i64 {
     i64::try_from(time.as_nanos().div_ceil(1_000)).unwrap_or(LONGEST).min(LONGEST)
 }

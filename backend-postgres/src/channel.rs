@@ -9,12 +9,12 @@ const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
 /// 2^64 divided by the golden ratio, whose multiples are spread evenly.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// A hash that is the same in every process. Two names with one hash wake each other in vain, which
-/// does no harm.
+/// A hash that is the same in every process. Two names with the same hash cause spurious wake-ups
+/// of each other, which do no harm.
 fn hash(parts: &[&str]) -> u128 {
     let mut hash = OFFSET;
     for part in parts {
-        // No byte of a UTF-8 text, so that the parts do not run into each other.
+        // This byte does not occur in UTF-8, so the parts cannot run into each other.
         for byte in part.bytes().chain([0xff]) {
             hash = (hash ^ u128::from(byte)).wrapping_mul(PRIME);
         }
@@ -22,7 +22,8 @@ fn hash(parts: &[&str]) -> u128 {
     hash
 }
 
-/// The channel for what `parts` name. PostgreSQL allows 63 bytes, and a name of a lock has more.
+/// The channel for `parts`. It is a hash, because PostgreSQL allows 63 bytes, and the name of a
+/// lock may have more.
 pub(crate) fn channel(parts: &[&str]) -> String {
     let mut channel = "lockcore_".to_owned();
     // Writing to a string does not fail.
@@ -30,11 +31,11 @@ pub(crate) fn channel(parts: &[&str]) -> String {
     channel
 }
 
-/// Which of `count` connections the requests for a name go over: always the same one, so that they
-/// arrive in the order in which they were sent.
+/// The index of the connection, out of `count`, that the requests for a name go over. It is always
+/// the same one, so that they arrive in the order in which they were sent.
 pub(crate) fn place_of(name: &str, count: usize) -> usize {
     let hash = hash(&[name]);
-    // Names that differ at their ends only differ in few bits of the hash. This spreads them.
+    // Names that differ only at their ends differ in few bits of the hash. This spreads them.
     let spread = (hash ^ (hash >> 64)) & u128::from(u64::MAX);
     let spread = ((spread * u128::from(GOLDEN)) >> 32) & u128::from(u32::MAX);
     let count = u128::try_from(count.max(1)).unwrap_or(1);

@@ -17,7 +17,7 @@ use crate::{
 };
 
 impl PostgresBackend {
-    /// The channel of those who wait for a condition.
+    /// The channel of the waiters of a condition.
     fn channel_of_condition(&self, condition: &ConditionId) -> String {
         self.channel(&["condition", condition.lock.as_str(), condition.name.as_str()])
     }

@@ -35,15 +35,15 @@ use crate::{
 /// The first pause after an attempt to connect that failed, and the longest.
 const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(500)];
 
-/// How often a connection is asked whether it is still there.
+/// The interval at which a connection is pinged.
 pub(crate) const PING: Duration = Duration::from_secs(5);
 
 /// An argument of a function of the store, with its type.
 pub(crate) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 
-/// A connection for requests. They arrive in the order in which they were first polled, also across
-/// a loss of the connection: what an old one has not carried out by then is ended at the server
-/// before the next one takes its place.
+/// A connection for requests. They arrive in the order in which they were first polled, even across
+/// a loss of the connection: requests that an old connection has not carried out are ended at the
+/// server before the next connection takes its place.
 pub(crate) struct Connection {
     address: String,
     state: watch::Receiver<State>,
@@ -55,14 +55,14 @@ pub(crate) struct Connection {
 enum State {
     Connecting,
     Up(Arc<Live>),
-    /// With what the last attempt said, and which attempt that was, until another one succeeds.
+    /// The error and the number of the last attempt, until another one succeeds.
     Down(BackendError, u64),
 }
 
-/// A connection that is up.
+/// An open connection.
 struct Live {
     client: Client,
-    /// By what they say.
+    /// The prepared statements, by their text.
     prepared: HashMap<String, Statement>,
     opened: Instant,
     /// When the last answer came, in milliseconds since it was opened.
@@ -92,7 +92,7 @@ impl Live {
     /// Returns `true` if the server has sent nothing for this time.
     fn is_silent_for(&self, time: Duration) -> bool {
         let last = Duration::from_millis(self.last_answer.load(Ordering::Relaxed));
-        // A millisecond for what was cut off.
+        // Plus a millisecond, because the times are rounded down.
         self.opened.elapsed() + Duration::from_millis(1) >= last + time
     }
 }
@@ -130,13 +130,13 @@ impl Connection {
         let tried = state.wait_for(|state| !matches!(state, State::Connecting)).await;
         match tried.as_deref() {
             Ok(State::Down(error, _)) => Err(error.clone()),
-            // The task ends with this connection, which is there.
+            // The task ends with this connection, which still exists.
             _ => Ok(()),
         }
     }
 
-    /// The connection, once it is up. Fails if an attempt fails that ends after this was asked:
-    /// what an earlier one has said may be true no more.
+    /// The connection, once it is up. Fails if an attempt fails that ends after this call: the
+    /// error of an earlier attempt may be out of date.
     async fn live(&self) -> Result<Arc<Live>, BackendError> {
         let mut state = self.state.clone();
         let mut failed_before = None;
@@ -179,7 +179,7 @@ impl Connection {
                 answer.map_err(|error| error::of_request(error, doing, &self.address))
             }
             Err(_) => {
-                // Others before this one may have been slow. If nothing comes at all, another
+                // Requests before this one may have been slow. If nothing arrives at all, another
                 // connection may be better.
                 if live.is_silent_for(waited) {
                     live.given_up.notify_one();
@@ -207,13 +207,13 @@ impl Drop for Connection {
     }
 }
 
-/// What lies between a client and the server.
+/// The path between a client and the server.
 #[derive(Clone, Debug)]
 pub(crate) enum Path {
     /// The session at the server is this client's alone. These statements are prepared in it.
     Direct(Vec<String>),
-    /// A pooler shares sessions among clients. Nothing can be prepared, and no session be ended:
-    /// another client may have it. Marks keep out what comes late.
+    /// A pooler shares sessions among clients. Nothing can be prepared, and no session can be
+    /// ended, because another client may use it. Marks keep out late requests.
     Pooled,
 }
 
@@ -221,7 +221,7 @@ pub(crate) enum Path {
 #[derive(Debug)]
 struct Session {
     process: i32,
-    /// When it began, in microseconds: the number of a process is used again.
+    /// When it began, in microseconds, because process ids are reused.
     began: i64,
     application: String,
 }
@@ -267,7 +267,7 @@ impl Keeper {
         }
     }
 
-    /// Connects, and makes sure that nothing that was sent over an earlier connection comes later.
+    /// Connects, and makes sure that no request sent over an earlier connection takes effect later.
     async fn open(&self) -> Result<Ready, BackendError> {
         let opened = self.target.open(None).await?;
         let (address, limit) = (self.target.address(), self.response_timeout);
@@ -275,7 +275,7 @@ impl Keeper {
         ready.unwrap_or_else(|_| Err(error::not_connected(address, limit)))
     }
 
-    /// One round trip: the server gets all of it at once.
+    /// Takes one round trip: the server gets all of it at once.
     async fn prepare(&self, opened: Opened) -> Result<Ready, BackendError> {
         let client = &opened.client;
         let (often, has_session) = match &self.path {
@@ -310,8 +310,8 @@ impl Keeper {
         error::of_connecting(error, self.target.address())
     }
 
-    /// This may be another server now, or one with an older state. The tokens are raised with the
-    /// next grant otherwise, which would wait for that.
+    /// This may be another server by now, or one with an older state. Otherwise the tokens would be
+    /// raised with the next grant, which would have to wait for that.
     async fn raise_tokens(&self, client: &Client) -> Result<(), BackendError> {
         let sql = self.schema.sql("SELECT lockcore.raise_tokens_to_clock()");
         let raised = client.query_typed(&sql, &[]).await;
@@ -371,7 +371,7 @@ impl Keeper {
             };
             match answered {
                 true => live.answered(),
-                // Requests before it may be slow ones, and have been answered meanwhile.
+                // Requests before it may be slow, and may have been answered meanwhile.
                 false if live.is_silent_for(self.response_timeout) => return,
                 false => {}
             }

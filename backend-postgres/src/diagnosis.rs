@@ -1,4 +1,4 @@
-//! The diagnosis: what is wrong with the server of a backend.
+//! The diagnosis of the server of a backend.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -13,7 +13,7 @@ use crate::{
     target::{Opened, Target},
 };
 
-/// What is examined.
+/// The server to examine.
 #[derive(Clone, Debug)]
 pub(crate) struct Patient {
     pub(crate) requests: Target,
@@ -22,32 +22,32 @@ pub(crate) struct Patient {
     pub(crate) response_timeout: Duration,
 }
 
-/// The oldest server that works, as the server counts.
+/// The oldest version that works, as a server version number.
 const OLDEST: i32 = 130_000;
-/// The clocks of hosts that are synchronized differ by milliseconds.
+/// The largest allowed difference in seconds. Synchronized clocks differ by milliseconds.
 const MOST_APART: f64 = 1.0;
 const PINGS: usize = 20;
-/// No more are sent after so long.
+/// The time after which no more pings are sent.
 const LONGEST_PINGS: Duration = Duration::from_secs(5);
-/// Round trips: in the middle, and the slowest. A problem, and advice, from here on.
+/// Thresholds of the round trip, for the median and for the slowest: for a problem, and for advice.
 const SLOW: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
 const SLUGGISH: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(500)];
-/// How long a message to oneself may take.
+/// How long a message to itself may take.
 const ARRIVAL: Duration = Duration::from_secs(1);
 
 const SETTINGS: &str = "SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), \
     current_setting('default_transaction_read_only'), current_setting('fsync'), \
     current_setting('full_page_writes'), current_setting('server_version')";
 
-/// Without the right to look at the sessions of others, `pg_stat_activity` does not tell what kind
-/// they are, and `pg_stat_database` tells how many there are all the same.
+/// Without the right to see the sessions of others, `pg_stat_activity` does not show their kind,
+/// but `pg_stat_database` still shows their number.
 const CONNECTIONS: &str = "SELECT CASE \
     WHEN pg_has_role(current_user, 'pg_read_all_stats', 'USAGE') \
     THEN (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend') \
     ELSE (SELECT coalesce(sum(numbackends), 0)::bigint FROM pg_stat_database) END, \
     current_setting('max_connections')::bigint";
 
-/// Those that keep what others delete in the same database from being cleared away.
+/// Long transactions, which prevent the clean-up of deleted rows in the same database.
 const LONG_TRANSACTIONS: &str = "SELECT count(*), \
     coalesce(max(extract(epoch FROM clock_timestamp() - xact_start))::bigint, 0), \
     pg_has_role(current_user, 'pg_read_all_stats', 'USAGE') \
@@ -75,8 +75,8 @@ const SCHEMA: &str = "SELECT count(*), \
     FROM pg_namespace WHERE nspname = $1";
 
 impl PostgresBackend {
-    /// Looks whether the server is fit for locks: version, role, what survives a crash, clock,
-    /// latency, connections, long transactions, rights, messages, and locks without an end.
+    /// Checks whether the server is fit for locks: version, role, durability, clock, latency,
+    /// connections, long transactions, rights, messages, and locks without an end.
     ///
     /// It uses connections of its own and writes nothing. Each request has the limit of
     /// [`response_timeout`](crate::PostgresBackendBuilder::response_timeout).
@@ -85,8 +85,8 @@ impl PostgresBackend {
     /// with a server that `connect` would refuse.
     ///
     /// # Errors
-    /// What is in the way of connecting, and [`Timeout`](BackendErrorKind::Timeout) if the server
-    /// stops answering.
+    /// The error of the attempt to connect, and [`Timeout`](BackendErrorKind::Timeout) if the
+    /// server stops answering.
     ///
     /// # Cancel safety
     /// If the future is dropped, its connections are closed.
@@ -163,7 +163,7 @@ impl Session {
         }
     }
 
-    /// What is refused is unknown.
+    /// Adds a finding of an unknown state for a check that the server refuses.
     fn refused(&mut self, id: &'static str, what: &str, error: &BackendError) {
         let found = Finding::new(id, Severity::Unknown, error.to_string())
             .because(format!("{what} could not be looked at"))
@@ -181,7 +181,7 @@ impl Session {
         self.diagnosis.add(found);
     }
 
-    /// Looks at settings. Returns `true` if the server takes no writes.
+    /// Checks the settings. Returns `true` if the server takes no writes.
     async fn settings(&mut self) -> Result<bool, BackendError> {
         let address = self.address.clone();
         let row = match self.ask(SETTINGS, None).await? {
@@ -418,7 +418,7 @@ impl Session {
         let row = match self.ask(&sql, None).await? {
             Ok(row) => row,
             Err(error) => {
-                // A role without rights was found already, and so was no schema.
+                // Missing rights and a missing schema were found already.
                 tracing::debug!(%error, "locks without an end could not be looked for");
                 return Ok(());
             }
@@ -435,7 +435,7 @@ impl Session {
         Ok(())
     }
 
-    /// A message to oneself, which is what wakes a waiter.
+    /// Sends a message to itself, as a release does to wake a waiter.
     async fn messages(&mut self, wakeups: &Target) -> Result<(), BackendError> {
         const DOING: &str = "listening";
         let (sender, mut inbox) = mpsc::unbounded_channel();
@@ -468,7 +468,7 @@ impl Session {
             Ok(_) => tokio::time::timeout(ARRIVAL, inbox.recv()).await.is_ok_and(|it| it.is_some()),
             Err(_) => false,
         };
-        // A connection that a pooler lends to others listens no longer.
+        // A connection that a pooler lends to others must not keep listening.
         let _ = tokio::time::timeout(self.limit, client.batch_execute("UNLISTEN *")).await;
         drop((client, driver));
         if !heard {

@@ -31,7 +31,7 @@ fn after<'a>(start: &'a Start, word: &str) -> Result<&'a str, BackendError> {
     }
 }
 
-/// Where the walk goes on after a page with `count` entries, if it may.
+/// The place where the walk goes on after a page with `count` entries, unless it is over.
 fn next(count: usize, most: usize, word: &str, last: Option<&str>) -> Option<Cursor> {
     last.filter(|_| count >= most).map(|last| Cursor::new(format!("{word}{last}")))
 }
@@ -115,7 +115,7 @@ impl Directory for PostgresBackend {
 /// The name of the request in errors.
 const LOOKING: &str = "looking at what is stored";
 
-/// A row of a name, called by its table.
+/// A row of a name, labelled with its table.
 fn stored(row: &Row) -> Result<StoredEntry, BackendError> {
     let (table, id): (&str, &str) = (field(row, 0, LOOKING)?, field(row, 1, LOOKING)?);
     let kind = match table {

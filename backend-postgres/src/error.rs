@@ -28,8 +28,8 @@ pub(crate) fn of_request(error: Error, doing: &str, address: &str) -> BackendErr
         said.message(),
         hint_about(said.code())
     );
-    // A statement that fails is rolled back. The server says the rest when it ends a connection,
-    // and that can be after the commit.
+    // A statement that fails is rolled back. The server reports the other errors when it ends a
+    // connection, which may be after the commit.
     let is_rolled_back =
         said.parsed_severity() == Some(Severity::Error) && !may_come_after_the_end(said.code());
     let converted = BackendError::new(kind, message);
@@ -52,19 +52,19 @@ pub(crate) fn of_connecting(error: Error, address: &str) -> BackendError {
     BackendError::new(kind, message).not_applied().with_source(error)
 }
 
-/// No connection within so long.
+/// The error for a connection that did not open in time.
 pub(crate) fn not_connected(address: &str, waited: Duration) -> BackendError {
     let message = format!("no connection to PostgreSQL at {address} within {waited:?}");
     BackendError::new(BackendErrorKind::Timeout, message).not_applied()
 }
 
-/// No answer to a request that was sent.
+/// The error for a request that was sent and not answered.
 pub(crate) fn no_answer(doing: &str, address: &str, waited: Duration) -> BackendError {
     let message = format!("{doing}: no answer from PostgreSQL at {address} within {waited:?}");
     BackendError::new(BackendErrorKind::Timeout, message)
 }
 
-/// A request that came later than the one that undoes it.
+/// The error for a request that arrived after its undo.
 pub(crate) fn undone() -> BackendError {
     let message = "the request came to PostgreSQL after it had been undone";
     BackendError::new(BackendErrorKind::Timeout, message).not_applied()
@@ -100,7 +100,8 @@ fn may_come_after_the_end(code: &SqlState) -> bool {
     matches!(code.code().get(..2), Some("08" | "57" | "58" | "XX"))
 }
 
-/// The session does not know a statement that was prepared: it is another one now.
+/// Returns `true` if the session does not know a prepared statement, so that it must be another
+/// session.
 pub(crate) fn is_of_another_session(error: &Error) -> bool {
     error.code() == Some(&SqlState::INVALID_SQL_STATEMENT_NAME)
 }
@@ -110,7 +111,7 @@ fn kind_of(said: &DbError) -> BackendErrorKind {
     let code = said.code();
     match code.code() {
         "57P01" | "57P02" | "57P05" => return Kind::Connection,
-        // Of a pooler that has lost the server, or waits for one.
+        // From a pooler that has lost the server, or waits for one.
         "57P03" | "55P03" | "40001" | "40P01" | "26000" => return Kind::Unavailable,
         "57014" => return Kind::Timeout,
         "25006" => return Kind::ReadOnly,
@@ -123,13 +124,13 @@ fn kind_of(said: &DbError) -> BackendErrorKind {
     match code.code().get(..2) {
         Some("08") => Kind::Connection,
         Some("28") => Kind::Auth,
-        // Too much at once, and a machine that has failed: another may take over.
+        // The server is overloaded, or its machine has failed: another may take over.
         Some("53" | "58") => Kind::Unavailable,
         _ => Kind::Other,
     }
 }
 
-/// A sentence about the cause, for whoever reads the message.
+/// A sentence about the cause, for the reader of the message.
 fn hint_about(code: &SqlState) -> &'static str {
     match code.code() {
         "42501" => {

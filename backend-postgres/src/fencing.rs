@@ -5,35 +5,35 @@ use tokio_postgres::{GenericClient, types::Type};
 
 use crate::{connection::Parameter, schema::Schema};
 
-/// The `SQLSTATE` of the error with which PostgreSQL turns an old token away.
+/// The `SQLSTATE` of the error with which PostgreSQL rejects an old token.
 pub const STALE_TOKEN: &str = "LC001";
 
-/// Turns away writers whose lock somebody else has held since.
+/// Rejects writers whose lock has since been held by another owner.
 ///
-/// A lease cannot stop a writer that was paused for longer than its lease: it goes on when it
-/// wakes, and believes that it holds the lock. The database can, if the locks are in it. The writer
-/// calls [`check`](Self::check) with its token in the transaction that writes. If another one has
-/// held the lock since, the transaction fails and nothing of it is written. Otherwise, the lock is
+/// A lease cannot stop a writer that was paused for longer than its lease: it resumes and assumes
+/// that it still holds the lock. The database can, if the locks are in it. The writer calls
+/// [`check`](Self::check) with its token in the transaction that writes. If another owner has held
+/// the lock since, the transaction fails and nothing of it is written. Otherwise, the lock is
 /// granted to nobody before the transaction has ended: a request that comes meanwhile waits for up
-/// to 2 s, and then fails as one to a busy server does.
+/// to 2 s, and then fails like one to a busy server.
 ///
-/// - Check before anything else. What was read before the check may be older than the check.
+/// - Check before anything else. Data that was read before the check may be out of date.
 /// - The transaction needs the isolation level `READ COMMITTED`. In another one, the check fails.
-/// - Before the first check of a name, nobody has noted who has held it. Make the first one while
-///   the hold lasts; it fails if the hold has ended, also if nobody else has come.
-/// - Readers count if they come when nobody else holds the lock. One beside others takes nothing
-///   over: check with the token of the writer.
-/// - Tasks of one client may have the lock [from each other](lockcore::LocksBuilder::hand_over),
-///   which the database does not see. Of these, an earlier one is turned away from the moment on
-///   when a later one has called `check`.
-/// - Nothing can be said about semaphores, and about a quorum of which the database is a member.
+/// - Before the first check of a name, its holders are not recorded. Make the first check while the
+///   hold lasts; it fails if the hold has ended, even if nobody else has acquired the lock.
+/// - Readers count if they acquire the lock while nobody else holds it. A reader beside others
+///   supersedes nobody: check with the token of the writer.
+/// - Tasks of one client may [hand the lock over](lockcore::LocksBuilder::hand_over) to each other,
+///   which the database does not see. An earlier one of these tasks is rejected as soon as a later
+///   one has called `check`.
+/// - Semaphores, and a quorum with the database as a member, cannot be checked.
 ///
-/// If two call `check` at the same time, the second waits for the first to end. A transaction that
-/// checks several names checks them in the order of their names, so that no two of them wait for
-/// each other. Keep these transactions short.
+/// If two transactions call `check` at the same time, the second one waits for the first to end. A
+/// transaction that checks several names checks them in the order of their names, so that no two of
+/// them wait for each other. Keep these transactions short.
 ///
 /// Each name that was ever checked keeps one row in the table `fence` of the schema. Delete it with
-/// the data that it belongs to: the next check is a first one then.
+/// the data that it belongs to: the next check is then a first one.
 ///
 /// # Examples
 /// ```
@@ -90,13 +90,14 @@ impl Fence {
     }
 
     /// Checks in a transaction, before it reads and writes, that nobody has held the lock since the
-    /// holder of `token`, and keeps it so until the transaction ends.
+    /// holder of `token`, and ensures this until the transaction ends.
     ///
-    /// Call it in the transaction itself: on its own, it says nothing about what is written later.
+    /// Call it in the transaction itself: on its own, it proves nothing about later writes.
     ///
     /// # Errors
-    /// An error for which [`is_stale_token`] is true if somebody has, or if this is the first check
-    /// of the name and the hold has ended; and whatever else fails.
+    /// An error for which [`is_stale_token`] is true, if another owner has held the lock, or if
+    /// this is the first check of the name and the hold has ended; and any other error of the
+    /// database.
     pub async fn check<C: GenericClient>(
         &self,
         transaction: &C,
@@ -109,7 +110,7 @@ impl Fence {
     }
 }
 
-/// Returns `true` if PostgreSQL has turned away an old token.
+/// Returns `true` if PostgreSQL has rejected an old token.
 #[must_use]
 pub fn is_stale_token(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(|code| code.code() == STALE_TOKEN)

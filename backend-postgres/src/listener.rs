@@ -33,14 +33,14 @@ use crate::{
 /// The first pause after an attempt to connect that failed, and the longest.
 const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(500)];
 
-/// How many channels one statement is about.
+/// The most channels in one statement.
 const MOST: usize = 500;
 
 /// The messages of a connection.
 type Inbox = mpsc::UnboundedReceiver<Notification>;
 
-/// A connection that listens. It is opened again when it is lost, listens to the same channels
-/// then, and wakes everybody: messages may have been missed.
+/// A connection that listens. When it is lost, it is opened again, listens to the same channels,
+/// and wakes all waiters, because messages may have been missed.
 pub(crate) struct WakeupListener {
     shared: Arc<Shared>,
     task: JoinHandle<()>,
@@ -51,7 +51,7 @@ pub(crate) struct WakeupListener {
 #[derive(Default)]
 struct Shared {
     board: Mutex<Board>,
-    /// The board has changed: somebody came to a new channel, or the last one has left.
+    /// Notified when the board has changed: a channel got its first waiter, or lost its last one.
     changed: Notify,
     next: AtomicU64,
 }
@@ -68,18 +68,18 @@ struct Board {
 
 struct Subscriber {
     number: u64,
-    /// The hold or waiter that is meant by a message to the first, if not everybody is.
+    /// The hold or waiter that a message to the first waiter concerns, unless it concerns all.
     only: Option<String>,
     pending: Mutex<Option<Wakeup>>,
     woken: Notify,
 }
 
-/// How the connection is.
+/// The state of the connection.
 #[derive(Clone)]
 enum Progress {
     /// On the first attempt.
     Starting,
-    /// Up. Whoever waits for a channel looks at the board at each change.
+    /// Up. The waiters for a channel look at the board at each change.
     Going,
     Down(BackendError),
 }
@@ -99,7 +99,7 @@ impl Shared {
         self.board.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands a message on to those whom it concerns.
+    /// Hands a message on to the subscribers that it concerns.
     fn deliver(&self, notification: &Notification) {
         let subscribers = self.board().channels.get(notification.channel()).cloned();
         for subscriber in subscribers.iter().flatten() {
@@ -107,7 +107,7 @@ impl Shared {
         }
     }
 
-    /// Wakes all who wait for these channels.
+    /// Wakes all waiters of these channels.
     fn wake<'a>(&self, channels: impl Iterator<Item = &'a String>) {
         let board = self.board();
         let all: Vec<_> =
@@ -153,7 +153,7 @@ impl Subscriber {
 
     fn wake(&self, wakeup: Wakeup) {
         let mut pending = self.pending();
-        // A grant is not forgotten because something else has happened as well.
+        // A grant is kept even if something else has happened as well.
         if !matches!(*pending, Some(Wakeup::Granted { .. })) || wakeup != Wakeup::Changed {
             *pending = Some(wakeup);
         }
@@ -196,7 +196,7 @@ impl Drop for Subscription {
         if subscribers.is_empty() {
             board.channels.remove(&self.channel);
             if !board.heard.contains(&self.channel) {
-                // Whoever is just asking the server for it finds that out when it answers.
+                // If the server is just being asked for it, this is noticed when it answers.
                 board.touched.remove(&self.channel);
                 return;
             }
@@ -232,13 +232,13 @@ impl WakeupListener {
         (Self { shared, task, response_timeout, address }, ListenerProgress(receiver))
     }
 
-    /// How many channels it listens to.
+    /// The number of channels that it listens to.
     pub(crate) fn channels(&self) -> usize {
         self.shared.board().heard.len()
     }
 
-    /// Subscribes, and returns when the server has said that it will send. With `only`, messages to
-    /// the first in a queue are heard if that is the first.
+    /// Subscribes, and returns when the server has confirmed. With `only`, messages to the first
+    /// waiter in a queue are heard if `only` is that waiter.
     pub(crate) async fn subscribe(
         &self,
         progress: &ListenerProgress,
@@ -296,7 +296,7 @@ impl Drop for WakeupListener {
     }
 }
 
-/// The progress of the listener, for those who wait for a channel.
+/// The progress of the listener, for the waiters of a channel.
 #[derive(Clone)]
 pub(crate) struct ListenerProgress(watch::Receiver<Progress>);
 
@@ -307,7 +307,7 @@ impl ListenerProgress {
         let started = progress.wait_for(|progress| !matches!(progress, Progress::Starting)).await;
         match started.as_deref() {
             Ok(Progress::Down(error)) => Err(error.clone()),
-            // The task ends with the listener, which is there.
+            // The task ends with the listener, which still exists.
             _ => Ok(()),
         }
     }
@@ -319,13 +319,13 @@ impl fmt::Debug for ListenerProgress {
     }
 }
 
-/// How a client finds out whether it hears what is sent: over its other connection, it sends a
-/// message to a channel to which it listens. An open connection alone does not show that. It may
-/// lead to a server that another one has replaced, where nobody sends anything any more.
+/// Shows whether a client hears messages: over its other connection, it sends a message to a
+/// channel to which it listens. An open connection alone does not prove that. It may lead to a
+/// server that has been replaced, to which no client sends any more.
 struct Pulse {
-    /// All clients listen to it: if one of them sends, the others need not.
+    /// The channel that all clients listen to: if one of them sends, the others need not.
     channel: String,
-    /// What this client sends.
+    /// The message that this client sends.
     id: String,
 }
 
@@ -344,7 +344,7 @@ struct Keeper {
 /// Something that goes on while messages are handed on.
 type Errand<'a, T> = Option<Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send + 'a>>>;
 
-/// Waits for the end of an errand. Nothing ends if there is none.
+/// Waits for the end of an errand, or for ever if there is none.
 async fn end_of<T>(errand: &mut Errand<'_, T>) -> Result<T, BackendError> {
     match errand {
         Some(running) => {
@@ -356,8 +356,8 @@ async fn end_of<T>(errand: &mut Errand<'_, T>) -> Result<T, BackendError> {
     }
 }
 
-/// After how long without a message a client sends one. Not all do at the same time: the first one
-/// spares the others the trouble.
+/// The time without a message after which a client sends one. It is random, so that one client
+/// sends first and the others need not.
 fn quiet() -> Duration {
     let random = u32::try_from(Uuid::new_v4().as_u128() % 1_000).unwrap_or_default();
     PING + PING * random / 1_000
@@ -390,11 +390,10 @@ impl Keeper {
         Ok((opened, inbox))
     }
 
-    /// Hands messages on until the connection is lost. Nothing that is asked of the server keeps
-    /// them waiting.
+    /// Hands messages on until the connection is lost. Requests to the server do not delay them.
     async fn serve(&self, opened: Opened, mut inbox: Inbox) -> BackendError {
         let Opened { client, mut driver } = opened;
-        // Whoever was there before may have missed something.
+        // Earlier waiters may have missed something.
         let mut missed = self.shared.board().begin();
         let echo = Notify::new();
         let (mut telling, mut ping): (Errand<'_, Vec<String>>, Errand<'_, ()>) = (None, None);
@@ -439,7 +438,7 @@ impl Keeper {
         BackendError::new(BackendErrorKind::Connection, message).not_applied()
     }
 
-    /// Checks that a message arrives. If none can be sent, the connection itself has to do.
+    /// Checks that a message arrives. If none can be sent, checks the connection itself.
     async fn ping(&self, client: &Client, echo: &Notify) -> Result<(), BackendError> {
         let limit = self.response_timeout;
         let is_there = match self.send().await {
@@ -459,8 +458,8 @@ impl Keeper {
         self.sender.call("testing the wake-ups", sql, &parameters).await.map(drop)
     }
 
-    /// Begins to tell the server about the channels that have changed, if any have. The result are
-    /// those that it sends from then on.
+    /// Begins to tell the server about the channels that have changed, if any have. Returns the
+    /// channels whose messages it sends from then on.
     fn tell<'a>(&'a self, client: &'a Client) -> Errand<'a, Vec<String>> {
         let (begun, ended) = self.shared.board().next_changes();
         if begun.is_empty() && ended.is_empty() {
@@ -505,7 +504,7 @@ impl Keeper {
                 Ok(())
             }
             Ok(false) => Err(self.lost()),
-            // The configuration is right. The server may have to be another one now.
+            // The configuration is right, but the connections may lead to different servers by now.
             Err(_) if self.has_heard => {
                 let message = format!(
                     "no wake-ups come from PostgreSQL at {address}: a message that was sent did \
@@ -523,14 +522,14 @@ impl Keeper {
 }
 
 impl Board {
-    /// Has the server told about all channels, and returns them.
+    /// Marks all channels as to be listened to, and returns them.
     fn begin(&mut self) -> HashSet<String> {
         self.heard.clear();
         self.touched = self.channels.keys().cloned().collect();
         self.channels.keys().cloned().collect()
     }
 
-    /// The next channels to listen to, and to listen to no more.
+    /// The next channels to start and to stop listening to.
     fn next_changes(&mut self) -> (Vec<String>, Vec<String>) {
         let (mut begun, mut ended) = (Vec::new(), Vec::new());
         while begun.len() + ended.len() < MOST
@@ -539,7 +538,7 @@ impl Board {
             match (self.channels.contains_key(&channel), self.heard.contains(&channel)) {
                 (true, false) => begun.push(channel),
                 (false, true) => {
-                    // From here on: whoever comes back meanwhile has to wait for it again.
+                    // From here on, a waiter that comes back has to wait for the channel again.
                     self.heard.remove(&channel);
                     ended.push(channel);
                 }
@@ -549,7 +548,8 @@ impl Board {
         (begun, ended)
     }
 
-    /// The server sends what comes over these channels now. All who waited for one may have left.
+    /// The server sends the messages of these channels from now on. All waiters of a channel may
+    /// have left.
     fn begun(&mut self, channels: &[String]) {
         for channel in channels {
             if !self.channels.contains_key(channel) {

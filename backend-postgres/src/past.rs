@@ -1,12 +1,12 @@
-//! [`Past`]: whether the server is still the one that it was.
+//! [`Past`]: detects a change of the server.
 
 use std::{
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
-/// The servers that the connections have led to. Each is known by a text that another one does not
-/// have: one that was started again, a replica that has taken over, or other files.
+/// The servers that the connections have led to. Each is identified by a text that changes with a
+/// restart, with a replica that takes over, and with other data files.
 #[derive(Debug, Default)]
 pub(crate) struct Past(Mutex<Option<(String, Option<Instant>)>>);
 
@@ -22,8 +22,8 @@ impl Past {
         *last = Some((server, since));
     }
 
-    /// How long ago connections began to lead to a server that may lack what an earlier one was
-    /// told. `None` if nothing is known of the server.
+    /// How long ago connections began to lead to a server that may lack the data of an earlier one.
+    /// `None` if nothing is known of the server.
     pub(crate) fn intact_for(&self) -> Option<Duration> {
         let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (_, since) = last.as_ref()?;

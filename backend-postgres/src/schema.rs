@@ -1,4 +1,4 @@
-//! [`Schema`]: where the tables and functions are, and how they get there.
+//! [`Schema`]: the schema of the tables and functions, and its migration.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -10,7 +10,7 @@ use crate::{connection::Parameter, error, target::Target};
 /// The prefix of names in the files, which stands for the schema.
 const WRITTEN_FOR: &str = "lockcore.";
 
-/// How long everything may take that is done to the schema, or waited for.
+/// The time limit for all work on the schema, including waits.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// The longest name of a schema, in bytes.
@@ -34,7 +34,7 @@ const FIRST: [&str; 10] = [
 /// and a version takes nothing away: clients of earlier ones may still be running.
 const MIGRATIONS: [&[&str]; 1] = [&FIRST];
 
-/// Excludes all who migrate at the same time, until the end of their transactions.
+/// Excludes concurrent migrations until the end of the transaction.
 const ENTER: &str = "SELECT pg_advisory_xact_lock(1819239276, 1)";
 
 /// The name of a schema.
@@ -121,7 +121,7 @@ impl Schema {
         // In one transaction: if anything fails, everything is as before.
         client.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED").await.map_err(failed)?;
         client.batch_execute(ENTER).await.map_err(failed)?;
-        // Somebody else may have done it meanwhile.
+        // Another client may have done it meanwhile.
         let version = self.version(client, address).await?;
         if version == 0 {
             self.create(client, address).await?;
@@ -167,7 +167,7 @@ impl Schema {
         Ok(usize::try_from(version).unwrap_or_default())
     }
 
-    /// In other encodings, a name may have no form, or not always the same.
+    /// Refuses other encodings, in which a name may have no representation, or an ambiguous one.
     async fn check_encoding(&self, client: &Client, address: &str) -> Result<(), BackendError> {
         let failed = |error| error::of_connecting(error, address);
         let row = client.query_typed_one("SELECT current_setting('server_encoding')", &[]);

@@ -1,4 +1,4 @@
-//! [`Target`]: where to connect to, and how.
+//! [`Target`]: the server to connect to, and how.
 
 use std::{fmt, future::poll_fn, pin::pin, str::FromStr, time::Duration};
 
@@ -16,7 +16,7 @@ use crate::error;
 /// How long written data may stay without acknowledgement by the server's machine.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
 
-/// How TLS is made.
+/// The TLS settings.
 #[derive(Clone)]
 pub(crate) enum Tls {
     None,
@@ -24,17 +24,17 @@ pub(crate) enum Tls {
     Rustls(tokio_postgres_rustls::MakeRustlsConnect),
 }
 
-/// A server, or several of which one takes writes.
+/// A server, or several servers of which one takes writes.
 #[derive(Clone)]
 pub(crate) struct Target {
     config: Config,
     tls: Tls,
-    /// For messages: without user and password.
+    /// The address for messages, without user and password.
     address: String,
     connect_timeout: Duration,
 }
 
-/// A connection that is up, and the task that drives it.
+/// An open connection, and the task that drives it.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) client: Client,
@@ -102,14 +102,14 @@ impl Target {
         &self.address
     }
 
-    /// The same, also if the server takes no writes.
+    /// The same target, even if the server takes no writes.
     pub(crate) fn of_any_role(&self) -> Self {
         let mut target = self.clone();
         target.config.target_session_attrs(TargetSessionAttrs::Any);
         target
     }
 
-    /// Opens a connection. What the server notifies goes to `inbox`.
+    /// Opens a connection. The server's notifications go to `inbox`.
     pub(crate) async fn open(
         &self,
         inbox: Option<mpsc::UnboundedSender<Notification>>,

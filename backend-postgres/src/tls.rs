@@ -15,7 +15,7 @@ use crate::error;
 /// TLS that trusts the certificates of the system, and `more` in PEM form.
 pub(crate) fn with_roots(more: &[u8]) -> Result<MakeRustlsConnect, BackendError> {
     let mut roots = RootCertStore::empty();
-    // Some of the system's may not be readable; if none is left, no server is trusted.
+    // Some of the system's certificates may not be readable; if none is left, no server is trusted.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     for certificate in CertificateDer::pem_slice_iter(more) {
         let added = certificate.map_err(|error| error.to_string());

@@ -1,11 +1,11 @@
 //! Outermost acquisitions.
 //!
-//! All members are asked at once, with a proposed token. Which token the hold has follows from two
-//! rules. A majority has granted the hold with that token or an earlier one: every earlier hold
-//! left its token at one of them, so the new one is later. And a majority knows that token: it has
-//! issued just that one for the hold, or has been told of it while it had the hold. Every later
-//! hold will meet one of them. A member that has issued a later token for the hold does not count:
-//! another hold may have had the earlier one there.
+//! All members are asked at once, with a proposed token. Two rules determine the token of the hold.
+//! First, a majority has granted the hold with that token or an earlier one: every earlier hold
+//! left its token at one of these members, so the new token is later. Second, a majority knows that
+//! token: each of these members has issued exactly that token for the hold, or was told of it while
+//! it had the hold, so every later hold will meet one of them. A member that has issued a later
+//! token for the hold does not count: another hold may have had the earlier one there.
 //!
 //! Usually all members issue the proposed token, and one round trip is enough.
 
@@ -26,26 +26,26 @@ use crate::{
     split,
 };
 
-/// How long a majority waits for the others, so that the hold is on all members that are well.
+/// How long a majority waits for the others, so that the hold is on all healthy members.
 pub(crate) const GRACE: Duration = Duration::from_millis(10);
 
-/// How long those are waited for that were late, so that a release is on its way.
+/// How long to wait for members that were late, so that a release is on its way to them.
 pub(crate) const LAST_GRACE: Duration = Duration::from_millis(2);
 
-/// How often members are told of a token. With the question and the undoing, an attempt that fails
-/// takes four time-outs at most: less than lockcore waits for an answer.
+/// How often members are told of a token. With the request and the undo, a failed attempt takes at
+/// most four time-outs, which is less than lockcore waits for an answer.
 const TELLINGS: usize = 2;
 
 /// The answers of the members so far.
 #[derive(Debug, Default)]
 struct Tally {
     grants: Vec<(usize, FencingToken)>,
-    /// Those that may have lost their data have granted it.
+    /// The members that have granted it but may have lost their data.
     rejoining: MemberSet,
-    /// Those that have refused, and when they will be free.
+    /// For each member that has refused, the time after which it will be free.
     held: Vec<Option<Duration>>,
     pending: usize,
-    /// Those among them that were not late lately.
+    /// The pending members that were not late recently.
     prompt: usize,
 }
 
@@ -70,14 +70,15 @@ impl Tally {
 
     fn is_decided(&self, Parts { majority, .. }: Parts) -> bool {
         let (grants, answered) = (self.grants.len(), self.answered());
-        // Who was refused has met somebody else. To wait for a member that is late would keep that
-        // one out as well. But it takes the answers of a majority to tell a refusal from a failure.
+        // A refusal means that another client competes for the lock, and waiting for a late member
+        // would keep that client out as well. But it takes the answers of a majority to tell a
+        // refusal from a failure.
         let awaited = if self.held.is_empty() { self.pending } else { self.prompt };
         let is_refused = answered >= majority || answered + self.pending < majority;
         grants >= majority || grants + awaited < majority && is_refused
     }
 
-    /// How many have granted or refused it.
+    /// The number of members that have granted or refused it.
     fn answered(&self) -> usize {
         self.granted().len() + self.held.len()
     }
@@ -92,7 +93,7 @@ impl Tally {
         self.grants.iter().filter(|(_, own)| *own < token).map(|(at, _)| *at).collect()
     }
 
-    /// How many have issued just this token.
+    /// The number of members that have issued exactly this token.
     fn knowing(&self, token: FencingToken) -> usize {
         self.grants.iter().filter(|(_, own)| *own == token).count()
     }
@@ -101,13 +102,14 @@ impl Tally {
         self.rejoining.with(self.grants.iter().map(|(at, _)| *at).collect())
     }
 
-    /// When a majority can be free again, if the members that have refused are needed for it.
+    /// The time after which a majority can be free again, if members that have refused are needed
+    /// for it.
     fn remaining(&self, quorum: &Inner) -> Option<Duration> {
         let rejoins_in = |at: usize| quorum.members[at].rejoins_in().unwrap_or_default();
         let rejoining = self.rejoining.iter().map(|at| Some(rejoins_in(at)));
         let free = self.grants.iter().map(|_| Some(Duration::ZERO));
         let mut times: Vec<_> = free.chain(rejoining).chain(self.held.iter().copied()).collect();
-        // Without an end comes last.
+        // Holds without an end come last.
         times.sort_by_key(|time| time.unwrap_or(Duration::MAX));
         times.get(quorum.parts().majority - 1).copied().flatten()
     }
@@ -137,13 +139,13 @@ pub(crate) async fn acquire(
     let granted = tally.granted();
     let attempt = Attempt { quorum, request, tally, granted, unsure, doubtful, failures };
     if attempt.tally.token(parts).is_none() {
-        // Before the requests are dropped: from then on, they may be undone at any time.
+        // Before the requests are dropped, because from then on they may be undone at any time.
         quorum.doubts.note(name, hold, Duration::ZERO, unsure);
         drop(round);
         return attempt.refuse(start.elapsed()).await;
     }
     quorum.doubts.note(name, hold, *lease, doubtful.with(unsure.without(round.pending())));
-    // Those who are late belong to the hold as well.
+    // Late members belong to the hold as well.
     quorum.doubts.finish(name, hold, *lease, round);
     attempt.settle().await
 }
@@ -164,7 +166,7 @@ struct Attempt<'a> {
 
 impl Attempt<'_> {
     /// Makes sure that a majority knows the token. Members that cannot be told of it are left out
-    /// from then on, as if they had not answered: others may agree on a later one.
+    /// from then on, as if they had not answered, because the others may agree on a later token.
     async fn settle(mut self) -> Result<AcquireOutcome, BackendError> {
         let (quorum, request) = (self.quorum, self.request);
         for _ in 0..TELLINGS {
@@ -180,8 +182,8 @@ impl Attempt<'_> {
         Err(self.fail(undone))
     }
 
-    /// Tells members of a token, until a majority knows it. Returns those that could not be told,
-    /// if these were too many.
+    /// Tells members of a token, until a majority knows it. Returns the members that could not be
+    /// told, if there were too many.
     async fn tell(&mut self, token: FencingToken) -> MemberSet {
         let (quorum, request) = (self.quorum, self.request);
         let missing = quorum.parts().majority.saturating_sub(self.tally.knowing(token));
@@ -204,7 +206,7 @@ impl Attempt<'_> {
         behind.without(round.replies().map(|(at, _)| at).collect())
     }
 
-    /// Undoes what was granted, since it is no majority.
+    /// Undoes the grants, since they are no majority.
     async fn refuse(mut self, took: Duration) -> Result<AcquireOutcome, BackendError> {
         let (quorum, request) = (self.quorum, self.request);
         let granted = self.granted;
@@ -216,7 +218,7 @@ impl Attempt<'_> {
         let is_shut_out = self.is_shut_out();
         quorum.watches.answered(&request.name, &request.hold, granted);
         let undone = self.undo().await;
-        // A part that stays somewhere is one that the caller has to undo as well.
+        // If a part of the hold stays somewhere, the caller has to undo it as well.
         if is_shut_out || undone == Undone::InPart {
             return Err(self.fail(undone));
         }
@@ -226,9 +228,10 @@ impl Attempt<'_> {
         Ok(AcquireOutcome::Held { remaining: self.tally.remaining(quorum) })
     }
 
-    /// Returns `true` if members that are not asked any more, because of an old request for this
-    /// hold, might grant another one, which this one is to make room for. That is an error, so it
-    /// is not so for every attempt while members are slow: each might leave such a request.
+    /// Returns `true` if members that are no longer asked, because of an old request for this hold,
+    /// might grant another hold, so that this one should give way. This is reported as an error, so
+    /// it is not done for every attempt while members are slow, each of which might leave such a
+    /// request.
     fn is_shut_out(&self) -> bool {
         let Self { quorum, request, tally, doubtful, .. } = self;
         let able = doubtful.iter().filter(|at| quorum.members[*at].is_prompt()).count();
@@ -237,11 +240,11 @@ impl Attempt<'_> {
             && quorum.doubts.is_old(&request.name, &request.hold)
     }
 
-    /// The error of an attempt that was undone as it says.
+    /// The error of an attempt, depending on how far it was undone.
     fn fail(mut self, undone: Undone) -> BackendError {
         self.failures.add_doubtful(self.doubtful);
         let error = std::mem::take(&mut self.failures).into_error(self.quorum.parts());
-        // Another hold is to be asked for if this one cannot count at some members.
+        // The caller has to ask for another hold if this one cannot count at some members.
         match undone == Undone::Everywhere && self.doubtful.is_empty() {
             true => error.not_applied(),
             false => error,
@@ -258,7 +261,8 @@ impl Attempt<'_> {
             return Undone::Everywhere;
         }
         let mut round = self.quorum.ask_each(to, |at, member| {
-            // Where it was granted, nothing is on its way any more, and it may be asked for again.
+            // Where it was granted, no request is on its way any more, and it may be requested
+            // again.
             let release = match granted.contains(at) {
                 true => self.request.release(),
                 false => self.request.undo(),
@@ -283,13 +287,13 @@ impl Attempt<'_> {
     }
 }
 
-/// Where an attempt was undone.
+/// How far an attempt was undone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Undone {
     Everywhere,
-    /// But not for certain where it may have been granted.
+    /// Undone where it was granted, but not certainly where it may have been granted.
     WhereGranted,
-    /// Not even where it was granted.
+    /// Not undone everywhere that it was granted.
     InPart,
 }
 
@@ -308,8 +312,8 @@ async fn ask(
     }
 }
 
-/// Has the member issue no token up to `last` any more, and shows that the hold was there until
-/// then: whatever comes after it has a later token.
+/// Makes the member issue no token up to `last` any more, and proves that the hold was there until
+/// then, so that every later hold has a later token.
 async fn raise(
     member: Arc<dyn Backend>,
     request: Arc<AcquireRequest>,

@@ -29,7 +29,7 @@ const NEEDED: [(Capabilities, &str); 2] = [
 /// The pauses between attempts to connect a member, from the first to the longest.
 const PAUSES: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(5);
 
-/// How long the first attempts to connect may take together.
+/// The total time for the first attempts to connect.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 
 type Connecting = Pin<Box<dyn Future<Output = Result<Arc<dyn Backend>, BackendError>> + Send>>;
@@ -66,7 +66,7 @@ pub struct QuorumBuilder {
     rejoin_after: Duration,
 }
 
-/// A member that is connected, or the way to connect it.
+/// A connected member, or the function that connects it.
 enum Source {
     Connected(Arc<dyn Backend>),
     Connects(Connect),
@@ -99,8 +99,8 @@ impl QuorumBuilder {
         self
     }
 
-    /// Adds a member that is made by `connect`. If that fails, it is tried again in the background
-    /// until it succeeds, after 100 ms first and every 5 s in the end.
+    /// Adds a member that is created by `connect`. If that fails, it is retried in the background
+    /// until it succeeds, at first after 100 ms and eventually every 5 s.
     pub fn member_from<C, F, B>(mut self, connect: C) -> Self
     where
         C: Fn() -> F + Send + Sync + 'static,
@@ -115,36 +115,36 @@ impl QuorumBuilder {
         self
     }
 
-    /// How long a member may take for an answer, from 1 ms to 1 s. The default is 500 ms.
+    /// Sets how long a member may take to answer, from 1 ms to 1 s. The default is 500 ms.
     ///
-    /// While a majority answers in time, nobody waits for longer than the majority takes and 10 ms.
-    /// A member that is down costs time only where it is needed for a majority.
+    /// While a majority answers in time, no request waits for longer than the majority takes plus
+    /// 10 ms. A member that is down costs time only if it is needed for a majority.
     pub fn member_timeout(mut self, timeout: Duration) -> Self {
         self.member_timeout = timeout;
         self
     }
 
-    /// For how long the grants of a member do not count after it may have lost its data. The
+    /// Sets how long the grants of a member do not count after it may have lost its data. The
     /// default is 30 s, the default lease.
     ///
-    /// Of Redis and PostgreSQL that is when connections lead to another server than before: one
-    /// that was restarted, or a replica that has taken over. Of a store that cannot tell, which is
-    /// a Redis Cluster, or PostgreSQL behind a pooler, it is when it answers again after a
-    /// connection error.
+    /// With Redis and PostgreSQL, this is the case when connections lead to another server than
+    /// before: one that was restarted, or a replica that has taken over. With a store that cannot
+    /// tell, such as a Redis Cluster or PostgreSQL behind a pooler, it is the case when the store
+    /// answers again after a connection error.
     ///
-    /// While holds may exist that the member has forgotten, which is for the longest lease that is
-    /// in use, it could help a second owner to a majority. With less than the longest lease, that is
-    /// possible. In return, the quorum bears the loss of another member sooner. With zero, members
-    /// count at once: choose that if every member keeps its data across a crash.
+    /// While there may be holds that the member has forgotten, which is for the longest lease in
+    /// use, it could help a second owner to a majority. With less than the longest lease, that is
+    /// possible; in return, the quorum tolerates the loss of another member sooner. With zero,
+    /// members count at once: choose that if every member keeps its data across a crash.
     ///
-    /// This is a precaution, not a proof: a client that starts later has not seen it. Whoever has no
-    /// persistence should also start a crashed server again only after the longest lease.
+    /// This is a precaution, not a proof: a client that starts later has not seen the loss. Without
+    /// persistence, also restart a crashed server only after the longest lease.
     pub fn rejoin_after(mut self, time: Duration) -> Self {
         self.rejoin_after = time;
         self
     }
 
-    /// Makes the quorum of members that are all connected.
+    /// Makes the quorum, if all members are connected.
     ///
     /// # Errors
     /// [`Configuration`](BackendErrorKind::Configuration), if there are no members or more than 63,
@@ -160,8 +160,8 @@ impl QuorumBuilder {
         self.finish(members, Vec::new())
     }
 
-    /// Makes the quorum once a majority of its members is connected and the others had a moment for
-    /// it. Has to be called within a tokio runtime.
+    /// Makes the quorum once a majority of its members is connected and the others have had a
+    /// moment to connect. Must be called within a tokio runtime.
     ///
     /// # Errors
     /// As [`build`](Self::build); and the errors of the members, if no majority can be connected.
@@ -212,7 +212,7 @@ impl QuorumBuilder {
         self.finish(members, tasks.into_inner())
     }
 
-    /// The members, and how those are connected that are not yet.
+    /// The members, and the functions that connect the missing ones.
     fn members(&self) -> Result<(Vec<Arc<Member>>, Vec<ToConnect>), BackendError> {
         let count = self.members.len();
         if count == 0 || count > MemberSet::MAX {
@@ -249,7 +249,7 @@ impl QuorumBuilder {
         members: Vec<Arc<Member>>,
         connecting: Vec<JoinHandle<()>>,
     ) -> Result<Quorum, BackendError> {
-        // One that is not connected yet is taken for one that can do it: if not, its part of a
+        // A member that is not connected yet is assumed to be capable; if it is not, its part of a
         // grant is an error.
         let hands_over = members
             .iter()
@@ -272,7 +272,7 @@ impl QuorumBuilder {
     }
 }
 
-/// Tasks that end with this, unless they are taken out.
+/// Tasks that end when this is dropped, unless they are taken out.
 struct Tasks(Vec<JoinHandle<()>>);
 
 impl Tasks {
@@ -287,7 +287,7 @@ impl Drop for Tasks {
     }
 }
 
-/// Tries to connect `member` until it is. Reports each attempt.
+/// Tries to connect `member` until that succeeds. Reports each attempt.
 async fn keep_connecting(connect: Connect, member: Arc<Member>, attempted: impl Fn()) {
     let mut pause = *PAUSES.start();
     loop {
@@ -306,7 +306,7 @@ async fn keep_connecting(connect: Connect, member: Arc<Member>, attempted: impl 
             Err(error) => {
                 match error.is_retryable() {
                     true => tracing::debug!(%error, "a member is not connected, will be retried"),
-                    // Nobody is told of it otherwise while a majority is well.
+                    // While a majority is healthy, this is the only report of it.
                     false => tracing::warn!(%error, "a member cannot be connected as it is set up"),
                 }
                 member.not_connected(error);

@@ -1,13 +1,13 @@
-//! The directory of a [`Quorum`]: what a majority of the members tells.
+//! The directory of a [`Quorum`], as reported by a majority of the members.
 //!
-//! A walk over the names visits one member after the other. One that does not answer is passed
-//! over, if a majority is left: what a majority holds is at one of those, too. A single member has
-//! more than that, such as the part of an acquisition that was refused. So each name is looked at
-//! before it is reported, as an inspection does.
+//! A walk over the names visits one member after the other. A member that does not answer is
+//! skipped if a majority is left, because every hold of a majority is at one of these members too.
+//! A single member has more than that, such as a part of an acquisition that was refused. So each
+//! name is inspected before it is reported.
 //!
 //! A record is written to all members with a number that rises, and the one with the greatest
-//! number counts. The removal of a record is a record as well, which says so: a member that was down may
-//! have the earlier one. It is kept for as long as that can live.
+//! number counts. The removal of a record is stored as a record too, because a member that was down
+//! may have the earlier one. It is kept for as long as an earlier record can live.
 
 use std::{
     collections::BTreeMap,
@@ -34,7 +34,7 @@ use crate::{
 /// The longest lifetime of a record.
 const LONGEST: Duration = Duration::from_secs(60 * 60);
 
-/// How many names are looked at at the same time.
+/// The number of names that are inspected concurrently.
 const LOOKED_AT_TOGETHER: usize = 32;
 
 /// The first word of a cursor.
@@ -43,7 +43,8 @@ const OF_MEMBER: &str = "member";
 /// The last number that this process has written.
 static LAST: AtomicU64 = AtomicU64::new(0);
 
-/// A greater number than all before it in this process, and than those of others some time ago.
+/// A number that is greater than all earlier ones in this process, and than those that other
+/// processes wrote some time ago.
 fn next_number() -> u64 {
     let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let micros = u64::try_from(clock.as_micros()).unwrap_or_default();
@@ -53,7 +54,7 @@ fn next_number() -> u64 {
     micros.max(last.unwrap_or_default().saturating_add(1))
 }
 
-/// What is stored for a record, or for its removal.
+/// The stored text of a record, or of its removal.
 fn encode(number: u64, record: Option<&str>) -> String {
     match record {
         Some(record) => format!("{number} +{record}"),
@@ -61,8 +62,8 @@ fn encode(number: u64, record: Option<&str>) -> String {
     }
 }
 
-/// The number, and the record unless it was removed. `None` for what is no record of a quorum: a
-/// member may also be used by itself.
+/// The number, and the record unless it was removed. `None` for a text that is not a record of a
+/// quorum, because a member may also be used on its own.
 fn decode(stored: &str) -> Option<(u64, Option<&str>)> {
     let (number, rest) = stored.split_once(' ')?;
     let number = number.parse().ok()?;
@@ -72,13 +73,13 @@ fn decode(stored: &str) -> Option<(u64, Option<&str>)> {
     }
 }
 
-/// Where a walk goes on.
+/// The place where a walk goes on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Place {
     member: usize,
     /// The members that did not answer.
     missed: MemberSet,
-    /// Where the walk goes on at the member.
+    /// The place where the walk goes on at the member.
     start: Start,
 }
 
@@ -124,7 +125,7 @@ impl Place {
     }
 }
 
-/// The directory of a member. One that has been connected later may have none.
+/// The directory of a member. A member that was connected later may have none.
 fn directory_of(backend: &dyn Backend) -> Result<&dyn Directory, BackendError> {
     backend.directory().ok_or_else(|| BackendError::unsupported("a directory"))
 }
@@ -179,7 +180,7 @@ impl Inner {
         members.all(|member| member.directory().is_some())
     }
 
-    /// Those of the names that a majority holds.
+    /// The names that a majority holds.
     async fn held(&self, names: Vec<LockName>) -> Result<Vec<LockName>, BackendError> {
         let mut held = Vec::new();
         for some in names.chunks(LOOKED_AT_TOGETHER) {
@@ -208,7 +209,7 @@ impl Inner {
         Err(failures.into_error(parts).not_applied())
     }
 
-    /// Writes a record, or that it was removed, to all members. A majority has to answer.
+    /// Writes a record, or its removal, to all members. A majority has to answer.
     async fn put(
         &self,
         id: &str,
@@ -245,7 +246,7 @@ impl Directory for Quorum {
                 (entries, Place { start: Start::At(next), ..place })
             }
             Ok(page) => (page.entries, place.next_member(place.missed)),
-            // The cursor is none of its own.
+            // The cursor is not one of this member's.
             Err(error) if error.kind() == BackendErrorKind::Other => return Err(error),
             Err(error) => (Vec::new(), self.inner.pass_over(&place, error)?),
         };
@@ -266,8 +267,8 @@ impl Directory for Quorum {
         self.inner.put(id, None, LONGEST).await
     }
 
-    /// All records in one page: which of the members has the last one is known only when all have
-    /// told theirs.
+    /// Returns all records in one page, because the latest one is known only when all members have
+    /// returned theirs.
     async fn clients(&self, start: &Start) -> Result<Page<(String, String)>, BackendError> {
         if let Start::At(cursor) = start {
             return Err(cursor.refused());

@@ -19,24 +19,24 @@ use crate::{member::MemberSet, round::Round};
 /// How long a doubt is kept beyond the life of its hold.
 const KEEP: Duration = Duration::from_secs(60);
 
-/// A waiter with a doubt for longer than this had better ask for another hold.
+/// A waiter with an older doubt should ask for another hold.
 const OLD: Duration = Duration::from_secs(5);
 
-/// With fewer doubts than this, nobody looks for those that are over.
+/// With fewer doubts than this, doubts that are over are not cleaned up.
 const FEW: usize = 64;
 
 /// The members at which a request for a hold was left without an answer.
 ///
-/// The request may still be on its way, and its undoing behind it. Whatever such a member grants to
-/// this hold later may end with that undoing, so it does not count. Another hold is not affected,
-/// and the core asks with another one after an error whose outcome is unknown.
+/// The request may still be on its way, with its undo behind it. A later grant of such a member to
+/// this hold may end with that undo, so it does not count. Another hold is not affected, and the
+/// core asks with another one after an error whose outcome is unknown.
 #[derive(Debug, Default)]
 pub(crate) struct Doubts(Mutex<Notes>);
 
 #[derive(Debug, Default)]
 struct Notes {
     doubts: HashMap<(LockName, HoldId), Doubt>,
-    /// How many there may be before those that are over are looked for.
+    /// The number of doubts at which the next clean-up is due.
     enough: usize,
 }
 
@@ -47,8 +47,8 @@ struct Doubt {
     late: Option<Late>,
 }
 
-/// The rest of a round that was decided without it: acquisitions of a hold that counts. What they
-/// are answered is believed, because nobody has given them up.
+/// The rest of a round that was decided without it: acquisitions of a hold that counts. Their
+/// answers are trusted, because they were not given up.
 struct Late {
     requests: Arc<Requests>,
     task: AbortHandle,
@@ -57,7 +57,7 @@ struct Late {
 type Requests = Mutex<Option<Round<AcquireOutcome>>>;
 
 impl Late {
-    /// Drops the requests now, and not at some time.
+    /// Drops the requests now, rather than at some later time.
     fn recall(self) {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.task.abort();
@@ -78,7 +78,7 @@ impl Doubts {
         doubt.keep_for(time);
     }
 
-    /// Lets the requests of `round` be answered that were not. Until then, and if that fails, the
+    /// Lets the unanswered requests of `round` be answered. Until then, and if that fails, the
     /// members are doubtful.
     pub(crate) fn finish(
         self: &Arc<Self>,
@@ -118,7 +118,7 @@ impl Doubts {
         if is_over {
             *round = None;
         }
-        // Nobody waits for one of the two with the other.
+        // The two must not be locked together.
         drop(round);
         let mut notes = self.lock();
         let is_own = |own: &Late| Arc::ptr_eq(&own.requests, late);
@@ -136,8 +136,8 @@ impl Doubts {
         if is_over { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Gives up what [`finish`](Self::finish) waits for, because the hold is over: no request of it
-    /// may be sent after its release.
+    /// Gives up the requests that [`finish`](Self::finish) waits for, because the hold is over, and
+    /// none of its requests may be sent after its release.
     pub(crate) fn recall(&self, name: &LockName, hold: &HoldId) {
         let late = {
             let mut notes = self.lock();

@@ -1,4 +1,4 @@
-//! The error of a request that too few members have answered.
+//! The error for a request that too few members have answered.
 
 use std::{fmt::Write, time::Duration};
 
@@ -10,13 +10,12 @@ use crate::{
     round::Round,
 };
 
-/// Why members do not count in a round.
+/// The reasons why members do not count in a round.
 #[derive(Debug, Default)]
 pub(crate) struct Failures(Vec<(usize, BackendError)>);
 
 impl Failures {
-    /// The failures of `round`, in which the members that have not answered were waited for so
-    /// long.
+    /// The failures of `round`. Members that have not answered were waited for during `waited`.
     pub(crate) fn of<T: Send + 'static>(round: &Round<T>, waited: Duration) -> Self {
         let failed = round.answers().filter_map(|(at, answer)| Some((at, answer.as_ref().err()?)));
         let mut failures: Vec<_> = failed.map(|(at, error)| (at, error.clone())).collect();

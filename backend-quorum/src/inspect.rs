@@ -1,4 +1,4 @@
-//! Inspections: what a majority has stored.
+//! Inspections: the state that a majority has stored.
 
 use std::time::Duration;
 
@@ -30,10 +30,10 @@ pub(crate) async fn inspect(quorum: &Inner, name: &LockName) -> Result<LockState
     })
 }
 
-/// The holds of one owner at the members that have told.
+/// The holds of one owner at the members that have answered.
 struct Claim<'a> {
     holders: Vec<&'a Holder>,
-    /// The remaining leases of them, the longest first.
+    /// The remaining leases of these holds, the longest first.
     remaining: Vec<Option<Duration>>,
 }
 
@@ -66,7 +66,7 @@ impl Claim<'_> {
         self.holders.len()
     }
 
-    /// How long a majority has it, as far as that is known.
+    /// How long a majority has the hold, as far as that is known.
     fn remaining(&self, majority: usize) -> Option<Duration> {
         self.remaining.get(majority - 1).or(self.remaining.last()).copied().flatten()
     }

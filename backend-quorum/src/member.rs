@@ -1,4 +1,4 @@
-//! [`Member`]: one store of the quorum, and what is known of its health.
+//! [`Member`]: one store of the quorum, and its known health.
 
 use std::{
     fmt,
@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::acquire::GRACE;
 
-/// A member that was late or failed is not waited for during this time, where a majority is enough.
+/// How long a member that was late or failed is not waited for if a majority is enough.
 const LATE: Duration = Duration::from_secs(1);
 
 /// A set of members, by their index.
@@ -59,7 +59,7 @@ impl FromIterator<usize> for MemberSet {
 
 /// One store of the quorum.
 pub(crate) struct Member {
-    /// Set once it is connected.
+    /// Set once the member is connected.
     backend: OnceLock<Arc<dyn Backend>>,
     patience: Duration,
     rejoin_after: Duration,
@@ -69,19 +69,19 @@ pub(crate) struct Member {
 #[derive(Debug, Default)]
 struct Health {
     late_until: Option<Instant>,
-    /// It has failed with a connection error, and not answered since. Of a store that tells when it
-    /// was replaced, this and the next are not asked.
+    /// Set if it has failed with a connection error, and not answered since. This and the next
+    /// field are not used for a store that can tell when it was replaced.
     is_away: bool,
     /// When it answered again.
     back_since: Option<Instant>,
-    /// When it was connected, if it was down before: it cannot tell of what it was then.
+    /// When it was connected, if it was down before, since it cannot report its state before that.
     joined: Option<Instant>,
-    /// Why it is not connected.
+    /// The reason why it is not connected.
     not_connected: Option<BackendError>,
 }
 
 impl Health {
-    /// For how long it has answered again, if it has ever been away.
+    /// How long it has been answering again, if it was ever away.
     fn back_for(&self) -> Option<Duration> {
         match self.is_away {
             true => Some(Duration::ZERO),
@@ -116,7 +116,7 @@ impl Member {
     /// Notes that the store could not be connected.
     pub(crate) fn not_connected(&self, error: BackendError) {
         let mut health = self.health();
-        // Whatever the reason: it may be another store by the time that it can be.
+        // Whatever the reason, it may be another store by the time it is connected.
         health.is_away = true;
         health.not_connected = Some(error);
     }
@@ -133,7 +133,7 @@ impl Member {
         };
         match &answer {
             Err(error) if error.is_retryable() => self.failed(error),
-            // Nobody was asked.
+            // No store was asked.
             _ if self.backend.get().is_none() => {}
             _ => self.answered(asked.elapsed() <= GRACE),
         }
@@ -156,18 +156,18 @@ impl Member {
         health.is_away |= error.kind() == BackendErrorKind::Connection;
     }
 
-    /// Notes that it took longer than a majority.
+    /// Notes that the member took longer than a majority.
     pub(crate) fn note_slow(&self) {
         self.health().late_until = Some(Instant::now() + LATE);
     }
 
-    /// Returns `true` if it is worth waiting for.
+    /// Returns `true` if the member is worth waiting for.
     pub(crate) fn is_prompt(&self) -> bool {
         self.health().late_until.is_none_or(|until| until <= Instant::now())
     }
 
-    /// How long its grants do not count, if that is so: it may have been restarted without its
-    /// data.
+    /// How much longer its grants do not count because it may have been restarted without its data.
+    /// `None` if they count.
     pub(crate) fn rejoins_in(&self) -> Option<Duration> {
         let known = self.backend.get().and_then(|backend| backend.intact_for());
         let health = self.health();

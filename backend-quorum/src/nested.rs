@@ -18,7 +18,7 @@ use crate::{
 struct Tally {
     tokens: Vec<FencingToken>,
     gone: usize,
-    /// Those where somebody else has the lock, among those where the hold is gone.
+    /// The members where another owner has the lock, out of those where the hold is gone.
     held: usize,
 }
 
@@ -43,15 +43,15 @@ impl Tally {
     }
 }
 
-/// Raises the count of a hold where it is. What has been raised stays so if it is no majority: the
-/// count that follows replaces it, and the hold ends as a whole.
+/// Raises the count of a hold where it exists. A count that only a minority has raised stays
+/// raised: the next count replaces it, and the hold ends as a whole.
 pub(crate) async fn grow(
     quorum: &Inner,
     request: &AcquireRequest,
 ) -> Result<AcquireOutcome, BackendError> {
     let AcquireRequest { name, hold, lease, .. } = request;
     let (parts, start) = (quorum.parts(), Instant::now());
-    // A hold that may still be undone at a member cannot grow there for good.
+    // A hold that may still be undone at a member cannot grow there reliably.
     let doubtful = quorum.doubts.of(name, hold, *lease);
     let mut round = quorum.ask(quorum.all().without(doubtful), |member| {
         let request = request.clone();

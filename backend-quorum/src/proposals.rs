@@ -12,9 +12,9 @@ use lockcore::FencingToken;
 /// [`AcquireRequest::least_token`]: lockcore::backend::AcquireRequest::least_token
 const MOST: u64 = 1 << 52;
 
-/// How far proposals are ahead of this client's clock. A member whose tokens follow its own clock
-/// can accept them, although that may be a little fast. Far less than `rejoin_after`: a member that
-/// has lost its tokens begins again at its own clock.
+/// How far proposals are ahead of this client's clock, so that a member whose tokens follow its own
+/// clock can accept them even if that clock is a little fast. This is far less than `rejoin_after`,
+/// because a member that has lost its tokens begins again at its own clock.
 const AHEAD: Duration = Duration::from_secs(5);
 
 /// The source of proposals: the time in microseconds five seconds from now, or the last token that
@@ -24,7 +24,7 @@ const AHEAD: Duration = Duration::from_secs(5);
 pub(crate) struct Proposals(AtomicU64);
 
 impl Proposals {
-    /// The first of so many tokens. Each call returns later ones.
+    /// The first of `count` tokens. Each call returns later ones.
     pub(crate) fn next(&self, count: u32) -> FencingToken {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now = u64::try_from((since + AHEAD).as_micros()).unwrap_or(u64::MAX);
@@ -39,8 +39,8 @@ impl Proposals {
         first_after(last)
     }
 
-    /// Notes that a member has issued so many tokens, of which this is the first. A token that is
-    /// too great to be followed by proposals is none that they should lead to for other names.
+    /// Notes that a member has issued `count` tokens, beginning with `first`. A token that is too
+    /// great to be followed by proposals is ignored, so that it does not affect other names.
     pub(crate) fn learn(&self, first: FencingToken, count: u32) {
         let last = u64::from(last_of(first, count));
         if last < MOST {
@@ -49,7 +49,7 @@ impl Proposals {
     }
 }
 
-/// The last of so many tokens.
+/// The last of `count` tokens.
 pub(crate) fn last_of(first: FencingToken, count: u32) -> FencingToken {
     FencingToken::from(u64::from(first).saturating_add(others(count)))
 }

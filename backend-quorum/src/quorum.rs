@@ -24,12 +24,12 @@ use crate::{
     subscription::{self, Watches},
 };
 
-/// The shortest lease: the members have to answer twice before a hold is known to be there.
+/// The shortest lease. The members have to answer twice before a hold is known to exist.
 const SHORTEST_LEASE: Duration = Duration::from_millis(50);
 
 /// A quorum of independent stores: a lock is held while a majority of them has the hold.
 ///
-/// Clones share everything. Each client of the locks, which is each process, makes its own `Quorum`
+/// Clones share everything. Each client of the locks, that is, each process, makes its own `Quorum`
 /// of the same stores.
 ///
 /// # Examples
@@ -66,7 +66,7 @@ pub(crate) struct Inner {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parts {
     pub(crate) members: usize,
-    /// Any two sets of so many members have one in common.
+    /// Any two sets of this many members have one in common.
     pub(crate) majority: usize,
 }
 
@@ -75,7 +75,7 @@ impl Parts {
         Self { members, majority: members / 2 + 1 }
     }
 
-    /// Returns `true` if so many members are too many for the others to be a majority.
+    /// Returns `true` if the others cannot be a majority without this many members.
     pub(crate) fn blocks(self, members: usize) -> bool {
         members > self.members - self.majority
     }
@@ -134,7 +134,7 @@ impl Inner {
         Round::new(&self.members, to, request)
     }
 
-    /// What all connected members can do.
+    /// The limits that all connected members keep.
     fn limits(&self) -> Limits {
         let own = Limits::default().shortest_lease(SHORTEST_LEASE);
         let members = self.members.iter().filter_map(|member| member.backend().ok());
@@ -145,7 +145,7 @@ impl Inner {
         self.capabilities.require(mode)
     }
 
-    /// Refuses what is not declared.
+    /// Refuses a request that needs an undeclared capability.
     fn check(&self, request: &AcquireRequest) -> Result<(), BackendError> {
         self.require(request.mode)?;
         if request.tokens > 1 && !self.capabilities.contains(Capabilities::HAND_OVER) {

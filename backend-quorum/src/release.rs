@@ -16,8 +16,8 @@ use crate::{
     round::Round,
 };
 
-/// Releases a hold, or lowers its count, at all members. A majority has to answer: then no majority
-/// has the hold any more. Where no answer comes, it ends with its lease.
+/// Releases a hold, or lowers its count, at all members. A majority has to answer, so that no
+/// majority has the hold any more. At members that do not answer, it ends with its lease.
 pub(crate) async fn release(
     quorum: &Inner,
     request: &ReleaseRequest,
@@ -59,8 +59,8 @@ pub(crate) async fn force(quorum: &Inner, name: &LockName) -> Result<bool, Backe
         let name = name.clone();
         async move { member.force_release(&name).await }
     });
-    // This ends whatever hold it meets, so none may arrive after the answer: the next holder would
-    // lose its part.
+    // A forced release ends any hold that it finds, so none of its requests may arrive after the
+    // answer: the next holder would lose its part.
     round.until(|_| false).await;
     let answers = round.replies().count();
     let failures = Failures::of(&round, start.elapsed());
@@ -71,8 +71,8 @@ pub(crate) async fn force(quorum: &Inner, name: &LockName) -> Result<bool, Backe
     Ok(held > 0 && held + parts.members - answers >= parts.majority)
 }
 
-/// Waits until a majority has answered, and a little longer for the others: what does not reach
-/// them keeps the lock from others there.
+/// Waits until a majority has answered, and a little longer for the others: a release that does not
+/// reach them keeps the lock from others there.
 async fn answered<T: Send + 'static>(round: &mut Round<T>, Parts { majority, .. }: Parts) {
     round.until(|round| round.replies().count() >= majority).await;
     round.wait_for_prompt(GRACE).await;

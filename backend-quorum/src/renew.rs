@@ -18,8 +18,8 @@ use crate::{
 
 /// Renews all `holds` with one request to each member.
 ///
-/// A member that lacks a hold which a majority has is left as it is. To put the hold there again
-/// would be an acquisition that nobody undoes if the hold is released meanwhile, and of a named
+/// A member that lacks a hold which a majority has is left as it is. Putting the hold there again
+/// would be an acquisition that nobody undoes if the hold is released meanwhile, and for a named
 /// owner it could take over a later hold.
 pub(crate) async fn renew(
     quorum: &Inner,
@@ -35,8 +35,8 @@ pub(crate) async fn renew(
         let mut holds = doubtful.iter().enumerate();
         holds.all(|(index, doubtful)| Tally::of(round, index, *doubtful).is_decided(parts))
     };
-    // Holds that are decided do not wait for long for one that is not: lockcore gives up after a
-    // third of the shortest lease.
+    // Decided holds do not wait long for undecided ones, because lockcore gives up after a third of
+    // the shortest lease.
     let _ = timeout(shortest / 6, round.until(are_decided)).await;
     let is_any_decided = |round: &Round<Vec<RenewOutcome>>| {
         let mut holds = doubtful.iter().enumerate();

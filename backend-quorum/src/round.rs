@@ -17,9 +17,9 @@ type Call<T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send>>;
 
 /// Requests that are on their way to several members.
 ///
-/// To drop it drops the requests that were not answered, as if the caller had given up. Once enough
-/// have answered, [`finish`](Self::finish) is to be called instead: a member that is a little
-/// slower than the others is a sound one.
+/// Dropping it drops the requests that were not answered, as if the caller had given up. Once
+/// enough members have answered, call [`finish`](Self::finish) instead: a member that is a little
+/// slower than the others is healthy.
 pub(crate) struct Round<T> {
     members: Arc<[Arc<Member>]>,
     requests: Vec<Request<T>>,
@@ -81,15 +81,15 @@ impl<T: Send + 'static> Round<T> {
         }
     }
 
-    /// Lets those who have not answered yet do so, in the background, for as long as an answer may
-    /// take.
+    /// Lets the members that have not answered yet do so in the background, for as long as an
+    /// answer may take.
     pub(crate) fn finish(mut self) {
         if !self.pending().is_empty() {
             tokio::spawn(async move { self.until(|_| false).await });
         }
     }
 
-    /// Waits for those who have not answered yet, unless they were late lately.
+    /// Waits for the members that have not answered yet, unless they were late recently.
     pub(crate) async fn wait_for_prompt(&mut self, time: Duration) {
         let prompt = self.pending_prompt();
         if prompt.is_empty() {
@@ -103,7 +103,7 @@ impl<T: Send + 'static> Round<T> {
         }
     }
 
-    /// Waits for everybody who has not answered yet.
+    /// Waits for all members that have not answered yet.
     pub(crate) async fn wait_for_all(&mut self, time: Duration) {
         if !self.pending().is_empty() {
             let _ = timeout(time, self.until(|_| false)).await;
@@ -123,7 +123,7 @@ impl<T: Send + 'static> Round<T> {
             .collect()
     }
 
-    /// Those of them that were not late lately.
+    /// The pending members that were not late recently.
     pub(crate) fn pending_prompt(&self) -> MemberSet {
         self.pending().iter().filter(|at| self.is_prompt(*at)).collect()
     }
@@ -136,12 +136,12 @@ impl<T: Send + 'static> Round<T> {
         })
     }
 
-    /// The answers that are no errors.
+    /// The answers that are not errors.
     pub(crate) fn replies(&self) -> impl Iterator<Item = (usize, &T)> {
         self.answers().filter_map(|(at, answer)| Some((at, answer.as_ref().ok()?)))
     }
 
-    /// The members whose request may have had an effect that nobody was told of.
+    /// The members whose request may have had an effect without an answer.
     pub(crate) fn unsure(&self) -> MemberSet {
         let failed = self.answers().filter_map(|(at, answer)| {
             answer.as_ref().err().filter(|error| error.is_outcome_unknown()).map(|_| at)

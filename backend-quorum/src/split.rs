@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-/// A pause is as long as so many requests, so that the next ones hardly meet.
+/// A pause lasts up to this many requests, so that the next attempts seldom collide.
 const REQUESTS: u32 = 8;
 
 /// The bounds of the longest pause.

@@ -1,10 +1,10 @@
 //! [`QuorumWakeups`]: the wake-ups of all members as one.
 //!
 //! A lock can be acquired when a majority is free. So a wake-up is passed on when all members have
-//! woken, a moment after as many have as were missing at the last refusal, or a little later if
-//! there are fewer. Members that had granted the refused request were free already: what wakes
-//! there is the undoing of somebody else's attempt, and to ask for that would only wake that one in
-//! turn.
+//! woken, or a moment after as many have woken as were missing at the last refusal, or a little
+//! later if there are fewer. Members that had granted the refused request were free already: a
+//! wake-up there comes from the undo of another client's attempt, and asking because of it would
+//! only wake that client in turn.
 
 use std::{
     collections::HashMap,
@@ -29,8 +29,7 @@ use crate::{
     quorum::{Inner, Parts},
 };
 
-/// How long the first wake-up waits for those of other members, if too few have woken for a
-/// majority.
+/// How long the first wake-up waits for other members if too few have woken for a majority.
 const GATHER: Duration = Duration::from_millis(20);
 
 /// The same if enough have woken: a request that overtakes the release at a member would be refused
@@ -52,8 +51,8 @@ pub(crate) struct Watches(Mutex<HashMap<LockName, Arc<Mutex<LastRequest>>>>);
 #[derive(Debug, Default)]
 struct LastRequest {
     hold: Option<HoldId>,
-    /// The members that had granted it when it was refused. None, if another hold was asked for
-    /// before: what wakes there may be the undoing of that one, for which this one waits.
+    /// The members that had granted it when it was refused. Empty if another hold was requested
+    /// before: a wake-up there may come from the undo of that hold, which this one waits for.
     granted: MemberSet,
 }
 
@@ -75,7 +74,7 @@ impl Watches {
     }
 }
 
-/// One of those that wait for a name.
+/// One waiter for a name.
 #[derive(Debug)]
 struct Watch {
     watches: Arc<Watches>,
@@ -96,7 +95,7 @@ impl Drop for Watch {
     fn drop(&mut self) {
         let mut watches = self.watches.0.lock().unwrap_or_else(PoisonError::into_inner);
         self.last = None;
-        // The map has the last one.
+        // The map has the last reference.
         if watches.get(&self.name).is_some_and(|last| Arc::strong_count(last) == 1) {
             watches.remove(&self.name);
         }
@@ -114,7 +113,7 @@ struct Ear {
 }
 
 enum EarState {
-    /// Behind a lock that nobody ever waits for: it makes the subscription `Sync`.
+    /// Behind a mutex that is never contended, only to make the subscription `Sync`.
     Subscribing(Mutex<Subscribing>),
     Listening(Box<dyn Wakeups>),
     Pausing {
@@ -193,12 +192,12 @@ pub(crate) struct QuorumWakeups {
     /// The members that have woken since the last wake-up was passed on. Kept here, so that a
     /// dropped wait loses none.
     heard: MemberSet,
-    /// When the first of them did.
+    /// The time at which the first of them woke.
     since: Option<Instant>,
 }
 
-/// Subscribes at all members. A majority is enough: whoever can be acquired from has then been
-/// subscribed at, or wakes as soon as it is.
+/// Subscribes at all members. A majority is enough: any other member wakes the waiter as soon as it
+/// is subscribed.
 pub(crate) async fn subscribe(
     quorum: &Inner,
     request: &SubscribeRequest,
@@ -224,12 +223,12 @@ impl QuorumWakeups {
         self.ears.iter().filter(|ear| ear.is_listening()).count()
     }
 
-    /// How many members are subscribed, or likely to be so at once.
+    /// The number of members that are subscribed, or are likely to be so at once.
     fn prompt(&self) -> usize {
         self.ears.iter().filter(|ear| ear.is_listening() || ear.member.is_prompt()).count()
     }
 
-    /// Waits until so many members are subscribed, or no attempt is left.
+    /// Waits until `enough` members are subscribed, or no attempt is left.
     async fn subscribed(&mut self, enough: usize) {
         let mut listening = self.listening();
         let mut attempts: Vec<_> = self
@@ -280,14 +279,14 @@ impl QuorumWakeups {
             let woken = ears.iter_mut().map(|ear| ear.as_mut().poll(context).is_ready());
             let woken: MemberSet =
                 woken.enumerate().filter(|(_, woken)| *woken).map(|(at, _)| at).collect();
-            // At once, since nobody else has it now.
+            // Noted at once, since the member's wake-up is consumed now.
             *heard = heard.with(woken);
             if woken.is_empty() { Poll::Pending } else { Poll::Ready(()) }
         })
         .await;
     }
 
-    /// When what was heard is to be passed on, if anything was.
+    /// The time at which the wake-up is to be passed on, if there was one.
     fn due(&mut self) -> Option<Instant> {
         let granted = self.watch.granted();
         self.heard = self.heard.without(granted);

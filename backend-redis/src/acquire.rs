@@ -1,5 +1,5 @@
-//! Acquisitions: sent, acknowledged by replicas if that is asked for, and undone if it is unknown
-//! what became of them.
+//! Acquisitions: sending them, having replicas acknowledge them if requested, and undoing them if
+//! their outcome is unknown.
 
 use std::sync::Arc;
 
@@ -49,8 +49,8 @@ pub(crate) async fn acquire(
     }
 }
 
-/// The replicas that have to acknowledge the hold, if any. Where a hold grows, none is asked: the
-/// growth cannot be undone on its own.
+/// The replicas that have to acknowledge the hold, if any. For the growth of a hold, none is asked,
+/// because the growth cannot be undone on its own.
 fn demand(backend: &RedisBackend, request: &AcquireRequest) -> Option<Replicas> {
     let demand = request.replicas.or(backend.replicas())?;
     (demand.count > 0 && request.count == 1).then_some(demand)
@@ -73,8 +73,8 @@ enum Sent<'a> {
 }
 
 impl ReleaseUnanswered<'_> {
-    /// Ends the acquisition with `outcome`, once the `demand` is met if there is one. Nothing is to
-    /// be undone after a reply that says whether the hold was granted.
+    /// Ends the acquisition with `outcome`, once the `demand` is met if there is one. After a reply
+    /// that says whether the hold was granted, nothing needs to be undone.
     async fn end_with(
         mut self,
         outcome: Result<AcquireOutcome, BackendError>,

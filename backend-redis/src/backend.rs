@@ -61,12 +61,12 @@ pub struct RedisBackend {
     replicas: Option<Replicas>,
     /// The findings of the probe at connect.
     info: Arc<RedisInfo>,
-    /// Of a primary with Sentinels.
+    /// Set for a primary with Sentinels.
     releases: Option<Arc<RecentReleases>>,
     sentinels: Option<Arc<SentinelGroup>>,
 }
 
-/// Where the locks are.
+/// The place of the locks.
 #[derive(Clone, Debug)]
 pub(crate) enum Deployment {
     Single(Arc<Server>),
@@ -93,11 +93,11 @@ impl RedisBackend {
     /// the new primary at once, and every waiter tries again there. Sentinels that the others name
     /// are asked as well.
     ///
-    /// A failover loses what the old primary had not sent to the new one. The holder of a lost
-    /// lock is told at its next renewal; until then, another owner may have acquired the lock, with
-    /// a higher fencing token. The releases of the last 3 s are repeated at the new primary. In a
-    /// failover by hand, the old primary goes on answering for up to a second or two, and nothing
-    /// else that it answers then is kept.
+    /// A failover loses the writes that the old primary had not sent to the new one. The holder of
+    /// a lost lock is told at its next renewal; until then, another owner may have acquired the
+    /// lock, with a higher fencing token. The releases of the last 3 s are repeated at the new
+    /// primary. In a manual failover, the old primary goes on answering for up to a second or two,
+    /// and all other writes that it confirms in that time are lost.
     ///
     /// See [`RedisBackendBuilder::sentinel`] for credentials and TLS.
     ///
@@ -127,18 +127,18 @@ impl RedisBackend {
         RedisBackendBuilder::new()
     }
 
-    /// Creates a builder for a Redis Cluster. `nodes` are some of its nodes, such as
-    /// `["host:7000", "other:7000"]`. One that can be reached is enough, be it a replica, since it
-    /// knows the others.
+    /// Creates a builder for a Redis Cluster. `nodes` are some of its nodes, such as `["host:7000",
+    /// "other:7000"]`. One reachable node is enough, even a replica, since it knows the others.
     ///
     /// Each lock is in the slot of its name, and so on one primary and its replicas. The backend
     /// follows slots that move, and replicas that take over: waiters and renewals go on at the new
     /// primary. A request that a node refuses because its slot is elsewhere was not carried out,
     /// and is sent to the right node; no other request is sent twice.
     ///
-    /// A failover loses what the old primary had not sent to the new one. The holder of a lost lock
-    /// is told at its next renewal; until then, another owner may have acquired the lock, with a
-    /// higher fencing token. If a release is lost, the lock stays held until its lease ends.
+    /// A failover loses the writes that the old primary had not sent to the new one. The holder of
+    /// a lost lock is told at its next renewal; until then, another owner may have acquired the
+    /// lock, with a higher fencing token. If a release is lost, the lock stays held until its lease
+    /// ends.
     ///
     /// See [`RedisBackendBuilder::cluster`] for credentials and TLS, and
     /// [`ClusterMessages`](crate::ClusterMessages) for how waiters are woken.
@@ -191,7 +191,7 @@ impl RedisBackend {
         Self { replicas, ..self }
     }
 
-    /// Tries what works at the other end.
+    /// Probes the features of the server.
     pub(crate) async fn probed(self) -> Result<Self, BackendError> {
         let info = Arc::new(probe::probe(&self).await?);
         if let Deployment::Single(server) = &self.deployment
@@ -214,17 +214,17 @@ impl RedisBackend {
         info
     }
 
-    /// Deletes the last fencing token of a name that is not in use any more, which would stay for a
-    /// day. Returns `true` if there was one, and `false` without effect while the lock is held or
-    /// has a queue, if the token is ahead of the server's clock, or if it is kept for ever because
-    /// Redisson has written it.
+    /// Deletes the last fencing token of a name that is no longer in use, which would otherwise
+    /// stay for a day. Returns `true` if there was one, and `false` without effect while the lock
+    /// is held or has a queue, if the token is ahead of the server's clock, or if it is kept for
+    /// ever because Redisson wrote it.
     ///
     /// The tokens of a later hold follow the clock of the server, and are greater nevertheless,
     /// unless that clock is set back, or the server is replaced by one whose clock is behind. The
-    /// names `x` and `{x}` have one token. So this is for names that are used once.
+    /// names `x` and `{x}` share one token. So this method is for names that are used once.
     ///
     /// # Errors
-    /// Those of any request.
+    /// The errors of any request.
     ///
     /// # Cancel safety
     /// If the future is dropped, the token may have been deleted.
@@ -318,7 +318,7 @@ impl RedisBackend {
 impl Backend for RedisBackend {
     fn capabilities(&self) -> Capabilities {
         let heard = match self.info.messages {
-            // Nobody would hear of the demand, or of a grant.
+            // No client would hear of the demand, or of a grant.
             Support::No => Capabilities::default(),
             // No replica has acknowledged a hold that a release grants.
             _ if self.replicas.is_some_and(|demand| demand.count > 0) => Capabilities::DEMAND,

@@ -67,7 +67,7 @@ struct SentinelSource {
     name: String,
 }
 
-/// Where to connect to.
+/// The servers to connect to.
 enum Target {
     Server(ConnectionInfo),
     Sentinels(SentinelUrl),
@@ -145,8 +145,8 @@ impl RedisBackendBuilder {
         self
     }
 
-    /// Connects to the primary `name` that Sentinels monitor, wherever it is. The addresses of the
-    /// Sentinels are `host`, `host:port`, or URLs; the default port is 26379. See
+    /// Connects to the primary `name` that Sentinels monitor, wherever it is at the time. The
+    /// addresses of the Sentinels are `host`, `host:port`, or URLs; the default port is 26379. See
     /// [`RedisBackend::sentinel`].
     ///
     /// [`url`](Self::url) and [`client`](Self::client) then say how the primary is reached, with
@@ -223,46 +223,46 @@ impl RedisBackendBuilder {
     /// is 1 ms to 1 s. The default is 0: Redis answers before it replicates. A lock can have a
     /// setting of its own, see [`Lock::replicas`](lockcore::Lock::replicas).
     ///
-    /// `count` is compared with the answer to `WAIT`, and never with the replicas that the server
-    /// has: one that is cut off from all its replicas must not acknowledge holds. If fewer replicas
-    /// acknowledge a hold in time, it is released, and the attempt fails with an error of the kind
-    /// [`Unavailable`](BackendErrorKind::Unavailable), which is retried for
-    /// [`retry_for`](lockcore::LocksBuilder::retry_for). A hold of which it is unknown whether
-    /// replicas have it is released as well. On a cluster, the replicas are those of the node that
-    /// has the lock.
+    /// `count` is compared with the answer to `WAIT`, and never with the number of replicas that
+    /// the server has: a server that is cut off from all its replicas must not acknowledge holds.
+    /// If fewer replicas acknowledge a hold in time, it is released, and the attempt fails with an
+    /// error of the kind [`Unavailable`](BackendErrorKind::Unavailable), which is retried for
+    /// [`retry_for`](lockcore::LocksBuilder::retry_for). A hold is also released if it is unknown
+    /// whether replicas have it. On a cluster, the replicas are those of the node that has the
+    /// lock.
     ///
     /// `WAIT` blocks its connection, so such acquisitions share a connection of their own, which is
-    /// opened with the first. They cost one more round trip, which acquisitions at the same time
-    /// share, and wait behind each other while replicas do not answer; all other requests do not.
+    /// opened with the first. They cost one more round trip, which concurrent acquisitions share,
+    /// and wait behind each other while replicas do not answer. Other requests do not wait behind
+    /// them.
     ///
-    /// Nested acquisitions send nothing, or are not waited for, and so are renewals, extensions and
-    /// releases. A hold that is [handed over](lockcore::LocksBuilder::hand_over) was acknowledged
-    /// when it was acquired.
+    /// Nested acquisitions, renewals, extensions and releases do not wait for replicas. A hold that
+    /// is [handed over](lockcore::LocksBuilder::hand_over) was acknowledged when it was acquired.
     ///
     /// # What it does not promise
     /// - A failover can promote a replica that has not acknowledged the hold, unless `count` is the
     ///   number of all replicas.
     /// - The promoted replica may lack the last renewals, so that the lease ends earlier than the
-    ///   holder believes. The next renewal tells the holder, a third of a lease later at most.
+    ///   holder assumes. The next renewal tells the holder, a third of a lease later at most.
     /// - An old primary that is cut off goes on granting locks that ask for no replicas. Set
     ///   `min-replicas-to-write` on the servers, so that it stops within `min-replicas-max-lag`.
-    /// - `INFO` may report a replica as connected that has acknowledged nothing yet, such as with
-    ///   diskless synchronization. Only `WAIT` tells.
+    /// - `INFO` may report a replica as connected that has acknowledged nothing yet, for example
+    ///   with diskless synchronization. Only `WAIT` tells.
     pub fn replicas(mut self, count: u32, timeout: Duration) -> Self {
         self.replicas = Some(Replicas::new(count, timeout));
         self
     }
 
-    /// Connects, checks that the server can be trusted with locks, and tries what works there: see
+    /// Connects, checks that the server can be trusted with locks, and probes its features: see
     /// [`RedisBackend::info`].
     ///
     /// # Errors
     /// - [`Configuration`](BackendErrorKind::Configuration) for a bad URL or option, for a URL that
     ///   needs the feature `tls` in a build without it, for a server that evicts keys or is a
-    ///   Sentinel, for Sentinels that are none or do not know the name of the primary, for a
-    ///   database other than 0 on a cluster, for a server without `WAIT` if
-    ///   [replicas](Self::replicas) are asked for, and for nodes without a cluster, or without the
-    ///   [messages](Self::cluster_messages) that were asked for.
+    ///   Sentinel, for addresses that are not those of Sentinels, for Sentinels that do not know
+    ///   the name of the primary, for a database other than 0 on a cluster, for a server without
+    ///   `WAIT` if [replicas](Self::replicas) are asked for, and for nodes that form no cluster, or
+    ///   lack the requested [messages](Self::cluster_messages).
     /// - [`ReadOnly`](BackendErrorKind::ReadOnly) for a replica.
     /// - [`Unavailable`](BackendErrorKind::Unavailable) for a server that is loading its data, if
     ///   no Sentinel can be asked, and if the provider of the credentials fails.
@@ -281,10 +281,10 @@ impl RedisBackendBuilder {
         self.deploy().await?.with_replicas(replicas).probed().await
     }
 
-    /// Looks whether the servers are fit for locks, as
-    /// [`RedisBackend::diagnose`](crate::RedisBackend::diagnose) does, also where
-    /// [`connect`](Self::connect) would refuse them: a replica is a finding, and so is a server that
-    /// evicts keys.
+    /// Checks whether the servers are fit for locks, as
+    /// [`RedisBackend::diagnose`](crate::RedisBackend::diagnose) does, even if
+    /// [`connect`](Self::connect) would refuse them: a replica is a finding, and so is a server
+    /// that evicts keys.
     ///
     /// # Errors
     /// - [`Configuration`](BackendErrorKind::Configuration) for a bad URL or option, and for a
@@ -331,7 +331,7 @@ impl RedisBackendBuilder {
         diagnosis::diagnose(patient, &self.key_prefix).await
     }
 
-    /// Connects to whatever was named.
+    /// Connects to the configured target.
     async fn deploy(self) -> Result<RedisBackend, BackendError> {
         let target = self.target()?;
         #[cfg(feature = "tls")]

@@ -1,4 +1,4 @@
-//! [`Credentials`], and the [`CredentialsProvider`] that has those of the hour.
+//! [`Credentials`], and the [`CredentialsProvider`] that returns the current ones.
 
 use std::{error::Error, fmt, sync::Arc, time::Duration};
 
@@ -6,7 +6,7 @@ use lockcore::{BackendError, BackendErrorKind, backend::async_trait};
 use redis::ConnectionInfo;
 use tokio::task::JoinSet;
 
-/// A user name and a password, or a token in place of one. Shown nowhere.
+/// A user name and a password, or a token in place of a password. They are never shown.
 ///
 /// # Examples
 /// ```
@@ -39,12 +39,12 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// Has the credentials for each connection that is opened.
+/// Provides the credentials for each connection that is opened.
 ///
-/// For passwords that are rotated, and for tokens that expire, such as those of AWS IAM and of
-/// Microsoft Entra ID. The provider is asked at each attempt to connect: when the backend connects,
-/// and after a connection was lost, also because the server ends it when its token expires. Then
-/// requests of holders are repeated, and no lock is lost.
+/// This is for passwords that are rotated, and for tokens that expire, such as those of AWS IAM and
+/// of Microsoft Entra ID. The provider is asked at each attempt to connect: when the backend
+/// connects, and after a connection was lost, for example because the server ended it when its
+/// token expired. Requests of holders are then repeated, and no lock is lost.
 ///
 /// [`Credentials`] and closures that return a future of them are providers. The answer may take as
 /// long as [`connect_timeout`](crate::RedisBackendBuilder::connect_timeout), so a provider should
@@ -75,7 +75,7 @@ pub trait CredentialsProvider: Send + Sync + 'static {
     /// Returns the credentials for the next connection.
     ///
     /// # Errors
-    /// Why there are none now.
+    /// The reason why there are none now.
     async fn credentials(&self) -> Result<Credentials, Box<dyn Error + Send + Sync>>;
 }
 
@@ -98,8 +98,8 @@ where
     }
 }
 
-/// Logs in to servers of one kind: as the provider says, if there is one, or else as the address
-/// says.
+/// Logs in to servers of one kind, with the credentials of the provider if there is one, or else
+/// with those of the address.
 #[derive(Clone, Default)]
 pub(crate) struct Login(Option<Arc<dyn CredentialsProvider>>);
 

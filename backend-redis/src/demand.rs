@@ -1,8 +1,8 @@
-//! The demand for an exclusive lock: its holder hears that others want it.
+//! The demand for an exclusive lock: its holder hears that other clients want the lock.
 //!
-//! `acquire.lua` publishes each refusal, and so does a batch for those who expect to be refused.
-//! Those who were refused before the holder listened have subscribed to the releases meanwhile, as
-//! waiters of Redisson do. So the holder also asks once whether anybody has.
+//! `acquire.lua` publishes each refusal, and so does a batch for waiters that expect to be refused.
+//! Waiters that were refused before the holder listened have subscribed to the releases meanwhile,
+//! as waiters of Redisson do. So the holder also asks once whether there are such subscriptions.
 
 use futures_util::future::join_all;
 use lockcore::{
@@ -49,8 +49,8 @@ impl Wakeups for DemandSubscription {
 }
 
 /// Returns `true` if somebody is subscribed to the releases of a lock, as far as the server that
-/// serves it can tell. If it cannot be asked, nobody is. If the connection is lost, so is the one
-/// for messages, and whoever listens there is woken.
+/// serves it can tell. If the server cannot be asked, the answer is `false`. If the connection is
+/// lost, so is the one for messages, which wakes its listeners.
 async fn is_awaited(backend: &RedisBackend, channel: &str) -> bool {
     let (connection, publishing) = match backend.deployment() {
         Deployment::Single(server) => (server.current(), Publishing::Plain),

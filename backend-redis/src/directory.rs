@@ -4,9 +4,9 @@
 //! step. On a cluster, this is done at one node after the other: see
 //! [`cluster::walk`](crate::cluster::walk).
 //!
-//! A cursor of `SCAN` belongs to one process of the server. It means nothing to another one, which
-//! would skip keys without a word. So a cursor of ours has the process as well, and a walk fails if
-//! another one answers.
+//! A cursor of `SCAN` belongs to one process of the server. Another process would skip keys
+//! silently. So a cursor of this backend also names the process, and a walk fails if another one
+//! answers.
 
 use std::time::Duration;
 
@@ -28,13 +28,13 @@ use crate::{
     wire::millis,
 };
 
-/// The keys that one step looks at, about. It takes the server less than a millisecond.
+/// The approximate number of keys in one step, which takes the server less than a millisecond.
 const KEYS_AT_ONCE: u32 = 100;
 
-/// The records in one page. Each has up to 64 KiB.
+/// The most records in one page. Each has up to 64 KiB.
 const RECORDS_AT_ONCE: u32 = 32;
 
-/// How long the ids of clients are kept: longer than any record.
+/// How long the ids of clients are kept, which is longer than any record.
 const IDS_TTL: Duration = Duration::from_secs(2 * 60 * 60);
 
 /// The first words of cursors.
@@ -109,7 +109,7 @@ impl Directory for RedisBackend {
 struct ClientKeys {
     /// The ids.
     ids: String,
-    /// The keys of the records begin with this and end with the id.
+    /// The prefix of the keys of the records, which the id follows.
     prefix: String,
 }
 
@@ -197,7 +197,8 @@ fn scanned(reply: Value) -> Result<Scanned, BackendError> {
     let Value::Array(parts) = reply else { return Err(unexpected()) };
     let [next, Value::Array(names)] = parts.as_slice() else { return Err(unexpected()) };
     let next: u64 = text(next).and_then(|next| next.parse().ok()).ok_or_else(unexpected)?;
-    // Redisson's names may be longer than ours, and no text. Nothing can be asked about them here.
+    // Redisson's names may be longer than allowed here, and need not be text. Nothing can be asked
+    // about such names here.
     let name = |name: &Value| LockName::new(text(name)?).ok();
     Ok(Scanned {
         entries: names.iter().filter_map(name).collect(),
@@ -219,7 +220,7 @@ fn with_rights_to_records(error: BackendError) -> BackendError {
     with_rights(error, "~lockcore_* +set +get +del +exists +pexpire +zadd +zrem +zrangebylex")
 }
 
-/// Says which rights are needed, if one is missing.
+/// Adds the required rights to the error if one is missing.
 fn with_rights(error: BackendError, rights: &str) -> BackendError {
     if error.kind() != BackendErrorKind::Permission {
         return error;

@@ -177,8 +177,8 @@ impl BatchableRequest {
         has_usual_token_ttl(self.lease())
     }
 
-    /// Returns `true` if it is enough to look whether the lock is there, unless it is free. On a
-    /// node of a cluster, the locks of a batch are in different slots.
+    /// Returns `true` if the request can be answered by checking whether the lock exists, unless it
+    /// is free. On a node of a cluster, the locks of a batch are in different slots.
     pub(crate) fn can_look(&self) -> bool {
         self.held_for.is_some() && self.publishing.is_none()
     }
@@ -187,7 +187,7 @@ impl BatchableRequest {
         self.operation == BatchOperation::Release
     }
 
-    /// An estimate of how many bytes the keys and arguments have.
+    /// An estimate of the size of the keys and arguments in bytes.
     pub(crate) fn bytes(&self) -> usize {
         64 + 2 * self.keys.as_str().len() + self.hold.owner().len()
     }
@@ -223,7 +223,7 @@ pub(crate) fn acquire(keys: &LockKeys, request: &AcquireRequest) -> ScriptCall {
     ScriptCall { script, keys: names, args, optional: 0 }
 }
 
-/// Refuses a token that scripts cannot count on from: their numbers are whole below 2^53.
+/// Refuses a token that scripts cannot count up from: their numbers are exact only below 2^53.
 pub(crate) fn check_token(token: FencingToken) -> Result<(), BackendError> {
     const GREATEST: u64 = (1 << 53) - (1 << 33);
     if u64::from(token) <= GREATEST {
@@ -232,8 +232,8 @@ pub(crate) fn check_token(token: FencingToken) -> Result<(), BackendError> {
     Err(BackendError::unsupported(format_args!("tokens greater than {GREATEST}")))
 }
 
-/// What a connection remembers of the last token needs no change: the next acquisition without a
-/// script adds to the token that is stored by then.
+/// The last token that a connection remembers needs no change, because the next acquisition without
+/// a script adds to the token that is stored by then.
 pub(crate) fn raise_token(keys: &LockKeys, token: FencingToken) -> ScriptCall {
     let args = vec![token.to_string(), token_ttl(Duration::ZERO).to_string()];
     ScriptCall {
@@ -255,17 +255,17 @@ pub(crate) fn release(keys: &LockKeys, request: &ReleaseRequest) -> ScriptCall {
         Mode::Fair => {
             let mut fair_keys = fair_keys(keys);
             if request.hold.is_named() {
-                // Declared, it must be there if the lock is.
+                // A declared key must exist if the lock does.
                 fair_keys[1] = keys.lock();
             }
-            // The lease of whoever is granted the lock is not known here.
+            // The lease of the owner that is granted the lock is not known here.
             args.push(token_ttl(Duration::ZERO).to_string());
             (&script::RELEASE_FAIR, fair_keys)
         }
         _ if request.hold.is_named() => (&script::RELEASE, vec![keys.lock(), keys.hold()]),
         _ => (&script::RELEASE, vec![keys.lock()]),
     };
-    // Nobody may wait for a fair lock, and its owner may have no name.
+    // There may be no waiters for a fair lock, and its owner may have no name.
     let optional = match (request.mode, request.hold.is_named()) {
         (Mode::Fair, true) => 4,
         (Mode::Fair, false) => keys.len() - 1,
@@ -295,8 +295,8 @@ fn fair_keys(keys: &LockKeys) -> Vec<String> {
     vec![keys.lock(), token, keys.hold(), queue, expiries, belongs_to, keys.direct_grants()]
 }
 
-/// The id of the hold of a named owner, which tells it from the owner's next hold. Empty for other
-/// owners, whose id is stored as the owner.
+/// The id of the hold of a named owner, which distinguishes it from the owner's next hold. Empty
+/// for other owners, whose id is stored as the owner.
 fn id_if_named(hold: &HoldId) -> String {
     if hold.is_named() { hold.id().into() } else { String::new() }
 }

@@ -16,7 +16,7 @@ use redis::{PushKind, Value, VerbatimFormat};
 
 use crate::{keys::LockKeys, reply};
 
-/// Words that the decoders know, and words that they must tolerate.
+/// Words that the decoders know, and others that they must tolerate.
 const WORDS: [&str; 20] = [
     "exclusive",
     "read_write",

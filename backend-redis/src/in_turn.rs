@@ -1,18 +1,18 @@
-//! [`ask_in_turn`]: several servers are asked until one answers.
+//! [`ask_in_turn`]: asks several servers until one answers.
 
 use std::time::Duration;
 
 use lockcore::BackendError;
 use tokio::task::JoinSet;
 
-/// After so long without an answer, the next server is asked as well.
+/// The time without an answer after which the next server is asked as well.
 const HEAD_START: Duration = Duration::from_millis(200);
 
 /// Asks one of the `servers` after the other, and returns the first answer that `is_good`. If there
 /// is none, returns the last of the other answers.
 ///
 /// # Errors
-/// Those of all servers, if none answers.
+/// The errors of all servers, if none answers.
 ///
 /// # Cancel safety
 /// The requests end with the future.

@@ -1,4 +1,4 @@
-//! [`RedisInfo`]: what a backend has found at the other end of its connections.
+//! [`RedisInfo`]: the findings of a backend about its server.
 
 use std::fmt;
 
@@ -10,18 +10,18 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RedisInfo {
-    /// Where the locks are.
+    /// The kind of deployment.
     pub deployment: DeploymentKind,
-    /// The name of the server software, as it told: `redis`, `valkey`. For humans only. `None` if
-    /// the user has no right to `INFO`.
+    /// The name of the server software, as the server reports it: `redis`, `valkey`. For humans
+    /// only. `None` if the user has no right to `INFO`.
     pub software: Option<String>,
-    /// The version, as the server told. For humans only.
+    /// The version, as the server reports it. For humans only.
     pub version: Option<String>,
     /// Calls may declare keys in several slots. Without this support, requests for different locks
     /// are not batched. [`No`](Support::No) on a cluster, where batches declare no keys.
     pub batches_across_slots: Support,
-    /// Messages arrive. Without them, nobody is woken by a release: waiters look every 10 s, and
-    /// when the lease of the holder ends.
+    /// Messages arrive. Without them, releases wake nobody: waiters ask every 10 s, and when the
+    /// lease of the holder ends.
     pub messages: Support,
     /// The server has `WAIT`. Only tried if
     /// [`replicas`](crate::RedisBackendBuilder::replicas) are asked for.
@@ -29,7 +29,7 @@ pub struct RedisInfo {
 }
 
 impl RedisInfo {
-    /// Before anything was tried.
+    /// The state before anything was tried.
     pub(crate) fn unknown(deployment: DeploymentKind) -> Self {
         let unknown = Support::Unknown;
         Self {
@@ -43,11 +43,11 @@ impl RedisInfo {
     }
 }
 
-/// Where the locks of a backend are.
+/// The kind of deployment that keeps the locks of a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeploymentKind {
-    /// One server, or whatever answers at its address.
+    /// One server, or a proxy at its address.
     Single,
     /// The primary that Sentinels monitor.
     Sentinel,
@@ -55,7 +55,7 @@ pub enum DeploymentKind {
     Cluster,
 }
 
-/// Whether something works.
+/// The result of trying a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Support {

@@ -5,8 +5,8 @@ use std::{fmt, sync::Arc};
 use lockcore::{BackendError, BackendErrorKind, LockName};
 use redis::{RedisWrite, ToRedisArgs};
 
-/// Prefixes of the keys that belong to a lock. No lock can have a name that begins with one: its
-/// key would be taken for one of those.
+/// Prefixes of the keys that belong to a lock. No lock can have a name that begins with one of
+/// them, because its key would be taken for such a key.
 const RESERVED: [&str; 5] = [
     "lockcore_",
     "redisson_lock_token:",
@@ -60,8 +60,8 @@ impl LockKeys {
         &self.lock
     }
 
-    /// The part of the name that derived keys contain in braces. `x` and `{x}` have the same: by
-    /// Redisson's rules they share those keys.
+    /// The part of the name that derived keys contain in braces. It is the same for `x` and `{x}`:
+    /// by Redisson's rules they share those keys.
     pub(crate) fn tag(&self) -> &str {
         let inner = self.lock.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
         inner.filter(|inner| !inner.contains('{')).unwrap_or(&self.lock)
@@ -182,8 +182,8 @@ impl LockKeys {
         self.lock.contains('{')
     }
 
-    /// A key that Redisson does not have. Different names have different keys, which is not so with
-    /// Redisson's rule: by that, `x` and `{x}` share their keys.
+    /// A key that Redisson does not have. Different names have different keys, unlike by Redisson's
+    /// rule, by which `x` and `{x}` share their keys.
     fn own(&self, prefix: &'static str) -> String {
         match self.is_tagged() {
             true => format!("{prefix}_tagged:{}", self.lock),

@@ -22,8 +22,9 @@
 //! - `redisson_lock_timeout:{order:42}`, a sorted set, for fair locks: when each place expires.
 //!   Lives as long as the queue.
 //! - `lockcore_direct_grant:{order:42}`, a hash, for fair locks: waiting owner to
-//!   `NUMBER:UNTIL:TIME` of its last request, if a release may grant it: its number, and until when
-//!   its place is kept for how long, in ms. Lives as long as the queue.
+//!   `NUMBER:UNTIL:TIME` of its last request, if a release may grant it: its number, the time at
+//!   which its place expires, and for how long the place is kept, in ms. Lives as long as the
+//!   queue.
 //!
 //! **Read-write locks**
 //!
@@ -92,9 +93,9 @@
 //!
 //! The demand is published by each refused request for an exclusive or fair lock. Redisson neither
 //! publishes it nor listens to that channel. A client that begins to listen there also asks the
-//! server with `PUBSUB NUMSUB`, or `SHARDNUMSUB`, whether somebody listens to the channel of the
-//! lock: those who wait, also in Redisson, were refused before. It does not see those who listen at
-//! other servers: at replicas, or on a cluster with plain messages at other nodes.
+//! server with `PUBSUB NUMSUB`, or `SHARDNUMSUB`, whether anybody listens to the channel of the
+//! lock: waiters, including those of Redisson, were refused before. The answer does not include
+//! listeners at other servers: at replicas, or on a cluster with plain messages at other nodes.
 //!
 //! On a cluster, the channels are sharded ones if the servers have them; see [`ClusterMessages`].
 //!
@@ -124,7 +125,7 @@
 //!   counted down for 30 days.
 //! - A hash with one field is a lock if the field is an owner, which begins with a UUID, or if the
 //!   name has a `lockcore_hold` key.
-//! - A fair lock that only Redisson uses has no key that is there all the time. If it passes from a
+//! - A fair lock that only Redisson uses has no key that exists all the time. If it passes from a
 //!   holder to a waiter in the middle of a walk, the walk may miss it.
 //! - Keys that the user may not read are passed over. The server may note them in its `ACL LOG`.
 //! - A walk fails with [`Unavailable`](lockcore::BackendErrorKind::Unavailable) if it would miss
@@ -176,7 +177,7 @@
 //!   from Redis 7.0 on, and on every Valkey.
 //! - `pexpireat` is not needed. With it, the release of a fair lock grants it to the next waiter.
 //! - `config|get`, `scan`, `hscan` and, on a cluster, `cluster|nodes` are for
-//!   [`RedisBackend::diagnose`] only, which says what it could not look at.
+//!   [`RedisBackend::diagnose`] only, which reports the checks that it could not make.
 //! - `mget` and `zmscore` are not needed. With `mget`, many acquisitions at the same time cost the
 //!   server less; with `zmscore` (Redis 6.2), so do holds of many permits.
 

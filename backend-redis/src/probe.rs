@@ -1,4 +1,4 @@
-//! The probe: what works is tried once, when a backend connects, and judged by what happens.
+//! The probe: when a backend connects, it tries each feature once and notes the result.
 //!
 //! - A script that reads one key.
 //! - The same script with two keys in different slots.
@@ -30,10 +30,10 @@ use crate::{
 /// How long a message may take.
 const ARRIVAL: Duration = Duration::from_secs(1);
 
-/// Tries what works, and logs it.
+/// Tries the features, and logs the results.
 ///
 /// # Errors
-/// If replicas have to acknowledge holds, and the server has no `WAIT`.
+/// An error if replicas have to acknowledge holds, and the server has no `WAIT`.
 pub(crate) async fn probe(backend: &RedisBackend) -> Result<RedisInfo, BackendError> {
     let wait = match backend.replicas() {
         Some(Replicas { count: 1.., .. }) => wait(backend).await?,
@@ -69,10 +69,10 @@ fn log(info: &RedisInfo) {
     }
 }
 
-/// Two keys in one call work or not; one key alone has to work, or that says nothing.
+/// Tries two keys in one call. If one key alone does not work either, the result is unknown.
 async fn batches_across_slots(backend: &RedisBackend) -> Support {
     let [one, other] = ["1", "2"].map(|name| backend.probe_key(name));
-    // A server that does not answer is not waited for again.
+    // Do not wait again for a server that does not answer.
     if call(backend, vec![one.clone()], "").await.is_err() {
         return Support::Unknown;
     }
@@ -83,7 +83,7 @@ async fn batches_across_slots(backend: &RedisBackend) -> Support {
     }
 }
 
-/// Sends a message to oneself, on one server as a release does.
+/// Sends a message to itself, on one server as a release does.
 async fn messages(backend: &RedisBackend) -> Support {
     let channel = backend.probe_key(&format!("{:x}", RandomState::new().hash_one(())));
     let listening: Result<Box<dyn Wakeups>, _> = match backend.deployment() {

@@ -1,5 +1,5 @@
-//! Renewal: many holds in one call of a script, as long as the server allows it and is not kept
-//! from other requests.
+//! Renewal: many holds in one call of a script, as long as the server allows it and other requests
+//! are not delayed.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The maximum number of leases in a call. Each permit has a lease of its own, and the server does
-/// nothing else while a script runs: that many take it some milliseconds.
+/// nothing else while a script runs: this many take it some milliseconds.
 const MAX_LEASES: u32 = 4096;
 
 /// The renewal of one hold: its keys and arguments in a call of `RENEW`.

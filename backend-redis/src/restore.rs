@@ -7,17 +7,17 @@
 //! after its hold may be out of order.
 //!
 //! Only a script can ask for the time, or look at the last token before it stores the next one. So
-//! this way is for a lock whose last token the client knows and which is not far behind the clock:
-//! see [`RecentTokens`](crate::server::RecentTokens). What it cannot decide, a script does: if the
-//! lock is held after all, or if the server refuses one of the commands, nothing has been stored
-//! but a later last token, and the request is sent again as a script.
+//! this way is for a lock whose last token the client knows and is not far behind the clock: see
+//! [`RecentTokens`](crate::server::RecentTokens). A script decides the other cases: if the lock is
+//! held after all, or if the server refuses one of the commands, nothing has been stored but a
+//! later last token, and the request is sent again as a script.
 //!
-//! A server writes its commands to the append-only file and to its replicas. From Redis 7.0 on, and
-//! in every Valkey, `RESTORE` is written with the time at which the key ends (`ABSTTL`), as seen in
-//! the files of Redis 7.0.15 and 8.0.2 and of Valkey 8.1.1. Redis 6.0 writes it as it came, with a
-//! time that begins anew when the file is read: a holder that crashed would free its lock only a
-//! lease after a restart of the server (C3). What scripts set is written as `PEXPIREAT` by all of
-//! them. So a server that is older, or does not say how old it is, is asked by scripts only.
+//! A server writes its commands to the append-only file and sends them to its replicas. From Redis
+//! 7.0 on, and in every Valkey, `RESTORE` is written with the time at which the key ends (`ABSTTL`),
+//! as the files of Redis 7.0.15 and 8.0.2 and of Valkey 8.1.1 show. Redis 6.0 writes it as it came,
+//! with a time that begins anew when the file is read: a crashed holder would free its lock only a
+//! lease after a restart of the server (C3). All of them write the expiries that scripts set as
+//! `PEXPIREAT`. So only scripts are sent to a server that is older, or does not tell its version.
 
 use crc::{CRC_64_REDIS, Crc};
 use redis::{Cmd, Pipeline, ServerError, Value};

@@ -9,7 +9,7 @@ use crate::cluster::Publishing;
 /// A script and its digest.
 #[derive(Debug)]
 pub(crate) struct LuaScript {
-    /// What the script does, for error messages.
+    /// The purpose of the script, for error messages.
     pub(crate) name: &'static str,
     source: &'static str,
     digest: LazyLock<String>,
@@ -250,8 +250,8 @@ pub(crate) struct ScriptCall {
     pub(crate) script: &'static LuaScript,
     pub(crate) keys: Vec<String>,
     pub(crate) args: Vec<String>,
-    /// How many of the last keys may be absent while the first ones exist. On a cluster they are
-    /// not declared, because that would fail the call while their slot moves.
+    /// The number of keys at the end that may be absent while the first ones exist. On a cluster
+    /// they are not declared, because that would fail the call while their slot moves.
     pub(crate) optional: usize,
 }
 
@@ -279,8 +279,8 @@ impl ScriptCall {
     /// The command for a node of a cluster. Keys that may be absent are not declared.
     ///
     /// After an ASK, only the first key is declared: a key that is not there would fail the call,
-    /// and the node that said so has none of them. The script looks out for others. The reply then
-    /// has the messages that were published.
+    /// and the node that answered so has none of them. The script handles missing keys. The reply
+    /// then has the messages that were published.
     pub(crate) fn cluster_command(
         &self,
         by_digest: bool,

@@ -1,4 +1,4 @@
-//! The keys that a server keeps of a name: see
+//! The keys that a server keeps for a name: see
 //! [`Directory::storage`](lockcore::backend::Directory::storage).
 
 use std::time::Duration;
@@ -19,12 +19,12 @@ use crate::{
 /// The purpose of a key of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Use {
-    /// The lock itself, of any kind: which one, its type and the other keys tell.
+    /// The lock itself, of any kind. Its type and the other keys tell the kind.
     Lock,
     Part(StoredKind),
-    /// A part whose number says nothing, or the same as that of another one.
+    /// A part whose number has no meaning, or the same as that of another part.
     Beside(StoredKind),
-    /// What tells a latch from a semaphore.
+    /// The key that distinguishes a latch from a semaphore.
     LatchState,
 }
 
@@ -65,12 +65,12 @@ impl Stored {
             script: &script::STORAGE,
             keys: self.keys.iter().map(|(key, _)| key.clone()).collect(),
             args: self.call_args.clone(),
-            // The lock as well: of what is asked for here, anything may be absent.
+            // The lock as well: any of the requested keys may be absent.
             optional: self.keys.len() - 1,
         }
     }
 
-    /// The entries of the keys that there are.
+    /// The entries of the existing keys.
     pub(crate) fn entries(&self, reply: Value) -> Result<Vec<StoredEntry>, BackendError> {
         let unexpected = || error::unexpected("storage");
         let Value::Array(parts) = reply else { return Err(unexpected()) };
@@ -101,9 +101,9 @@ impl Stored {
     }
 }
 
-/// A key that there is.
+/// A key that exists.
 struct Found {
-    /// Its place among the keys, from 1. 0 for the lease of a hold.
+    /// Its index among the keys, from 1. 0 for the lease of a hold.
     at: usize,
     key: String,
     is_text: bool,

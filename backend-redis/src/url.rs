@@ -11,7 +11,7 @@ pub(crate) const SERVER_PORT: u16 = 6379;
 /// A host and a port.
 pub(crate) type Endpoint = (String, u16);
 
-/// Parses a URL. One over TLS is refused unless this build `has_tls`. The parser's own error is
+/// Parses a URL. A URL for TLS is refused unless this build `has_tls`. The parser's own error is
 /// dropped: it may quote the URL, and with it the password.
 pub(crate) fn parse(
     url: &str,
@@ -46,8 +46,8 @@ pub(crate) fn parse(
     })
 }
 
-/// Splits what stands before the path of a URL with several hosts: into the credentials with their
-/// `@`, if there are any, and the hosts.
+/// Splits the authority of a URL with several hosts into the credentials with their `@`, if there
+/// are any, and the hosts.
 pub(crate) fn split_credentials(authority: &str) -> (&str, &str) {
     authority.split_at(authority.rfind('@').map_or(0, |at| at + 1))
 }

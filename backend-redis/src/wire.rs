@@ -17,7 +17,7 @@ pub(crate) fn token_ttl(lease: Duration) -> u64 {
     millis(MIN_TOKEN_TTL.max(lease * 2))
 }
 
-/// Returns `true` if tokens are kept for no longer than usual, because the lease is not that long.
+/// Returns `true` if tokens are kept for no longer than usual, because the lease is short enough.
 pub(crate) fn has_usual_token_ttl(lease: Duration) -> bool {
     lease * 2 <= MIN_TOKEN_TTL
 }

@@ -79,12 +79,12 @@ enum Command {
     Man(man::Args),
 }
 
-/// The description of the command line, for what is generated from it.
+/// The description of the command line, for completions and manual pages.
 pub(crate) fn description() -> clap::Command {
     Cli::command()
 }
 
-/// Does what `arguments` say.
+/// Runs the command of `arguments`.
 pub(crate) fn start(arguments: impl Iterator<Item = OsString>) -> Result<Exit, Failure> {
     let Cli { common, command } = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
@@ -108,7 +108,7 @@ pub(crate) fn start(arguments: impl Iterator<Item = OsString>) -> Result<Exit, F
     }
 }
 
-/// Prints the help, or what is wrong with the command line.
+/// Prints the help, or the error in the command line.
 fn explain(error: &clap::Error) -> Result<Exit, Failure> {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
@@ -118,8 +118,8 @@ fn explain(error: &clap::Error) -> Result<Exit, Failure> {
             Err(Failure::usage("no command was given; `lockctl --help` lists them"))
         }
         _ => {
-            // The first paragraph. The rest repeats how the program is used.
-            // Where a URL has several spaces, it would not be known afterwards.
+            // The first paragraph. The rest repeats how the program is used. Passwords are removed
+            // first: the end of a URL with several spaces could not be found afterwards.
             let text = output::without_passwords(&error.render().to_string());
             let lines = text.lines().take_while(|line| !line.starts_with("Usage:"));
             let words: Vec<&str> = lines.flat_map(str::split_whitespace).collect();

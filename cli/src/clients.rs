@@ -1,4 +1,4 @@
-//! [`Clients`]: who the owners on the wire are, by the records that clients leave at the store.
+//! [`Clients`]: identifies the owners on the wire by the records that clients leave at the store.
 
 use std::{collections::HashMap, fmt, sync::Arc};
 
@@ -7,15 +7,15 @@ use serde::Serialize;
 
 use crate::{pace::Pace, store::Store};
 
-/// The clients that have told who they are, and who waits.
+/// The clients that have left a record, and the waits in their records.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Clients {
     waits: Arc<Waits>,
-    /// The acquisitions that wait for a name, as places in those of `waits`.
+    /// The acquisitions that wait for a name, as indices into `waits`.
     by_name: HashMap<String, Vec<usize>>,
 }
 
-/// A process, as far as it has told.
+/// A process, as far as its record describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Who {
     pub(crate) host: Option<String>,
@@ -23,10 +23,10 @@ pub(crate) struct Who {
     pub(crate) pid: Option<u32>,
 }
 
-/// Somebody who has waited for some seconds, and has told so.
+/// A recorded wait of some seconds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Wait {
-    /// As its client calls it.
+    /// The owner, as its client calls it.
     pub(crate) owner: String,
     pub(crate) mode: String,
     pub(crate) seconds: f64,
@@ -35,7 +35,7 @@ pub(crate) struct Wait {
     pub(crate) client: Who,
 }
 
-/// Whether an error says that there are no records, or that this user may not read them.
+/// Returns `true` if an error says that there are no records, or that this user may not read them.
 fn is_beside(kind: BackendErrorKind) -> bool {
     matches!(kind, BackendErrorKind::Unsupported | BackendErrorKind::Permission)
 }
@@ -62,7 +62,7 @@ impl Clients {
         self.waits.client_of(owner).map(Who::new)
     }
 
-    /// Who has told of waiting for the name, the one who has waited longest first.
+    /// The recorded waits for the name, the longest first.
     pub(crate) fn waits(&self, name: &str) -> Vec<Wait> {
         let places = self.by_name.get(name).map_or(&[][..], Vec::as_slice);
         let waiting = places.iter().filter_map(|at| self.waits.waiting().get(*at));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Ten years. Moments that are much farther away cannot be told by the clocks.
+/// Ten years. The clocks cannot represent moments that are much farther away.
 const LONGEST: Duration = Duration::from_secs(3650 * 86400);
 
 /// Parses `2`, `0.5`, `2s`, `500ms`, `10m`, `1h` or `1d`. A number without a unit means seconds.

@@ -29,7 +29,7 @@ impl Exit {
     /// The command does not exist, as in shells.
     pub(crate) const NOT_FOUND: Self = Self(127);
 
-    /// What a shell reports of a process that `signal` has ended.
+    /// The code that a shell reports for a process that `signal` has ended.
     pub(crate) fn of_signal(signal: i32) -> Self {
         Self(u8::try_from(128 + signal).unwrap_or(u8::MAX))
     }

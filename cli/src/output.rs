@@ -1,4 +1,4 @@
-//! What is printed: tables, JSON and messages, in which nothing from outside can act on a terminal.
+//! Output: tables, JSON and messages, in which no text from outside can control a terminal.
 
 use std::{
     borrow::Cow,
@@ -44,8 +44,8 @@ pub(crate) fn escaped(text: &str) -> String {
     escaped
 }
 
-/// The URLs that this process was given, the longest first, and how they are shown. Of these it is
-/// known where they end in a text.
+/// The URLs that this process was given, the longest first, and how they are shown. For these, it
+/// is known where they end in a text.
 static GIVEN: LazyLock<Vec<(String, String)>> = LazyLock::new(|| {
     let arguments = env::args_os().skip(1);
     let variables = STORE_VARIABLES.iter().filter_map(env::var_os);
@@ -56,7 +56,7 @@ static GIVEN: LazyLock<Vec<(String, String)>> = LazyLock::new(|| {
     given
 });
 
-/// A URL as it is, and as events write it: with escapes.
+/// A URL as given, and as events write it, with escapes.
 fn as_written((url, shown): &(String, String)) -> [(String, String); 3] {
     let quoted = format!("{url:?}");
     let quoted = quoted.trim_matches('"').to_owned();
@@ -101,7 +101,7 @@ fn without_passwords_of(text: &str, given: &[(String, String)]) -> String {
     shown + rest
 }
 
-/// What may be shown of a URL, behind the scheme.
+/// The part of a URL after the scheme that may be shown.
 fn public_part(url: &str) -> String {
     // The last one: a password may contain an unescaped `@`, and a host cannot.
     match url.rsplit_once('@') {
@@ -126,21 +126,21 @@ fn without_secret_parameters(url: &str) -> String {
     shown
 }
 
-/// How many messages wait for a stderr that takes none.
+/// The most messages that are kept for a stderr that is blocked.
 const LONGEST_BACKLOG: usize = 1024;
 
-/// How long the end of the program waits for a stderr that takes nothing.
+/// How long the program waits at its end for a stderr that is blocked.
 const LONGEST_FLUSH: Duration = Duration::from_secs(1);
 
-/// What the thread that writes to stderr is given.
+/// A request to the thread that writes to stderr.
 enum Told {
     Message(String),
-    /// Says that everything before was written.
+    /// Confirms that everything before it was written.
     Flush(SyncSender<()>),
 }
 
-/// A reader of stderr that stops reading must not stop the thread that renews the lease and ends
-/// the command. `None` if there can be no other thread.
+/// The queue of a separate thread: a reader of stderr that stops reading must not stop the thread
+/// that renews the lease and ends the command. `None` if no thread can be started.
 static WRITER: LazyLock<Option<SyncSender<Told>>> = LazyLock::new(|| {
     let (sender, receiver) = sync_channel(LONGEST_BACKLOG);
     let thread = thread::Builder::new().name("stderr".to_owned());
@@ -166,8 +166,8 @@ fn write_to_stderr(told: &Receiver<Told>) {
     }
 }
 
-/// Writes a message to stderr, without passwords. Does not wait for that: see [`flush`]. One that
-/// cannot be written is lost.
+/// Writes a message to stderr, without passwords, and does not wait for it: see [`flush`]. A
+/// message that cannot be written is lost.
 pub(crate) fn tell(message: impl Display) {
     let message = escaped(&without_passwords(&message.to_string()));
     if let Some(writer) = &*WRITER {
@@ -175,7 +175,7 @@ pub(crate) fn tell(message: impl Display) {
     }
 }
 
-/// Waits until everything was written that was told, or could have been.
+/// Waits until all messages were written, or the time for that is over.
 pub(crate) fn flush() {
     let Some(writer) = &*WRITER else { return };
     let (sender, receiver) = sync_channel(1);
@@ -202,8 +202,8 @@ pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     print(json_escaped(&json) + "\n")
 }
 
-/// JSON leaves some of the characters as they are that a terminal obeys. Those stand in strings
-/// only; line feeds stand between values only.
+/// JSON leaves some of the characters as they are that a terminal obeys. These occur in strings
+/// only; line feeds occur between values only.
 fn json_escaped(json: &str) -> String {
     let mut escaped = String::with_capacity(json.len());
     for character in json.chars() {

@@ -1,36 +1,36 @@
-//! [`Pace`]: how fast a store is asked.
+//! [`Pace`]: limits the rate of requests to a store.
 
 use std::{future::Future, time::Duration};
 
 use lockcore::{BackendError, BackendErrorKind};
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// The default of `--rate`. 10,000 locks took a Redis of the tests 0.9 s of its time on a machine
-/// that had other work as well. That is to be less than 2 % of the time.
+/// The default of `--rate`. A sweep over 10,000 locks took a Redis server of the tests 0.9 s on a
+/// busy machine. That should be less than 2 % of the time.
 pub(crate) const DEFAULT_RATE: u32 = 200;
 
-/// What goes with the options of this kind, for their help.
+/// The common help text of these options.
 pub(crate) const RATE_HELP: &str = "\
 Asks the store at most so often in a second, for a page of names or for the state of a name; a page
 counts for 4 to 20, by the names in it. The default keeps Redis busy for less than 2 % of its time, and
 10,000 names take more than a minute then. With 0 there is no limit.";
 
-/// How long a store that does not answer is waited for.
+/// How long to wait for a store that does not answer.
 const LONGEST_ANSWER: Duration = Duration::from_secs(5);
 
-/// What a page without names counts for: a hundred keys of other applications.
+/// The charge for a page without names, that is, a hundred keys of other applications.
 const PAGE: u32 = 4;
 
-/// How many names of a page cost as much as the state of one name.
+/// The number of names of a page that cost as much as the state of one name.
 const NAMES_A_REQUEST: usize = 5;
 
-/// The most that a page counts for: a hundred keys, all of them of locks.
+/// The highest charge for a page: a hundred keys, all of them of locks.
 const MOST_CHARGED: u32 = 20;
 
-/// How many requests are under way at a time.
+/// The most requests that are under way at a time.
 const MOST_AT_ONCE: u32 = 32;
 
-/// So many requests a second, and no more at once than is good.
+/// Limits the requests per second, and those at the same time.
 #[derive(Clone, Debug)]
 pub(crate) struct Pace {
     /// The time of one request. `None` if there is no limit.
@@ -46,8 +46,8 @@ impl Pace {
         Self { each, free_at: Instant::now() }
     }
 
-    /// How many requests to send together: as many as a twentieth of a second has, so that the
-    /// store is asked evenly.
+    /// The number of requests to send together: those of a twentieth of a second, so that the load
+    /// is even.
     pub(crate) fn at_once(&self) -> u32 {
         let in_a_while = |each: Duration| Duration::from_millis(50).as_nanos() / each.as_nanos();
         let many = self.each.map_or(u128::from(MOST_AT_ONCE), in_a_while);
@@ -64,13 +64,13 @@ impl Pace {
         self.free_at = self.free_at.max(Instant::now()) + each * requests;
     }
 
-    /// Counts what a page with so many names has cost beyond a usual request. How long it took does
-    /// not matter: a store that is far away is asked as often as one that is near.
+    /// Charges a page with this many names beyond a usual request. The time that it took does not
+    /// matter: a distant store is asked as often as a near one.
     pub(crate) fn charge_page(&mut self, names: usize) {
         let Some(each) = self.each else { return };
         let more = u32::try_from(names / NAMES_A_REQUEST).unwrap_or(u32::MAX);
         let requests = PAGE.saturating_add(more).min(MOST_CHARGED);
-        // From when the page was asked for: `take` has counted the first of them.
+        // Counted from the request for the page: `take` has counted the first of them.
         self.free_at += each * (requests - 1);
     }
 

@@ -1,4 +1,4 @@
-//! [`Report`]: all that a store tells about a name.
+//! [`Report`]: everything that a store reports about a name.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::{
     output,
 };
 
-/// All that a store tells about a name.
+/// Everything that a store reports about a name.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Report {
     pub(crate) name: String,
@@ -25,15 +25,14 @@ pub(crate) struct Report {
     pub(crate) holders: Vec<HolderReport>,
     /// The waiters for a fair lock, and a writer that keeps new readers out; the next one first.
     pub(crate) queue: Vec<WaiterReport>,
-    /// Those who have waited for some seconds and have told so, with a place in the queue or
-    /// without; the one who has waited longest first.
+    /// The recorded waits of some seconds, with a place in the queue or without; the longest first.
     pub(crate) waiting: Vec<Wait>,
-    /// How many wait, as far as it is known.
+    /// The number of waiters, as far as it is known.
     pub(crate) waiters: usize,
     pub(crate) permits: Option<PermitsReport>,
     /// The count of a latch that is not open.
     pub(crate) latch: Option<u32>,
-    /// Why nothing else is known of the name. `null` if it is.
+    /// The error if nothing else is known about the name, or `null`.
     pub(crate) error: Option<String>,
 }
 
@@ -43,7 +42,7 @@ pub(crate) struct HolderReport {
     pub(crate) mode: String,
     /// How often the owner has entered, or the number of its permits.
     pub(crate) count: u32,
-    /// Its process. `null` if that has not told.
+    /// Its process. `null` if it has no record.
     pub(crate) client: Option<Who>,
 }
 
@@ -64,8 +63,8 @@ impl Report {
     /// Asks `backend`, once or twice.
     pub(crate) async fn of(backend: &dyn Backend, name: &LockName) -> Result<Self, BackendError> {
         let state = backend.inspect(name).await;
-        // A latch has no holders. On some stores, asking for them says that the name is something
-        // else.
+        // A latch has no holders. On some stores, asking for them reports that the name is of
+        // another kind.
         let asks_for_latch = match &state {
             Ok(state) => !state.is_held() && state.available().is_none(),
             Err(error) => error.kind() == BackendErrorKind::WrongType,
@@ -97,13 +96,13 @@ impl Report {
         }
     }
 
-    /// A name whose state the store refused to tell.
+    /// A name whose state the store refused to report.
     pub(crate) fn unreadable(name: &str, error: &BackendError) -> Self {
         let error = output::without_passwords(&with_sources(error));
         Self { error: Some(error), ..Self::new(name, &LockState::free(), None) }
     }
 
-    /// Adds the processes of the owners, and who waits.
+    /// Adds the processes of the owners, and the waits.
     pub(crate) fn identify(&mut self, clients: &Clients) {
         for HolderReport { owner, client, .. } in &mut self.holders {
             *client = clients.who(owner);
@@ -112,7 +111,7 @@ impl Report {
             *client = clients.who(owner);
         }
         self.waiting = clients.waits(&self.name);
-        // It is not known which of them have the places.
+        // It is unknown which of the waits have the places.
         self.waiters = self.queue.len().max(self.waiting.len());
     }
 
@@ -171,7 +170,7 @@ impl HolderReport {
     }
 }
 
-/// A number in at most five characters, cut to what is shown of it.
+/// A number in at most five characters, rounded down.
 pub(crate) fn short_number(number: u64) -> String {
     const UNITS: [&str; 7] = ["", "k", "M", "G", "T", "P", "E"];
     let mut number = number;

@@ -13,11 +13,11 @@ use crate::{exit::Failure, output, watched::Watched};
 /// The variables that are looked at, in this order.
 pub(crate) const STORE_VARIABLES: [&str; 2] = ["LOCKCTL_URL", "REDIS_URL"];
 
-/// Where the locks are. The URL may contain a password, so that it is never shown.
+/// The store of the locks. The URL may contain a password, so it is never shown.
 pub(crate) struct StoreUrl {
     url: String,
     kind: Kind,
-    /// Whether each request is told of.
+    /// `true` if each request is reported.
     is_verbose: bool,
 }
 
@@ -62,7 +62,7 @@ impl StoreUrl {
             "postgres" | "postgresql" => Kind::Postgres,
             "etcd" => Kind::Etcd { tls: false },
             "etcds" => Kind::Etcd { tls: true },
-            // The text is not repeated: a password may be in it.
+            // The text is not repeated, because it may contain a password.
             _ => {
                 return Err(Failure::usage(format!(
                     "{origin} has no scheme that is known; begin it with redis://, rediss://, \
@@ -90,7 +90,7 @@ impl StoreUrl {
         Ok(Store { backend, locks: locks.build()? })
     }
 
-    /// The same, if everything is there that this needs: nothing is created.
+    /// The same, if everything that it needs exists: nothing is created.
     pub(crate) async fn open_as_it_is(&self) -> Result<Store, Failure> {
         let (backend, locks) = self.backend_and_locks(false).await?;
         Ok(Store { backend, locks: locks.build()? })
@@ -114,7 +114,7 @@ impl StoreUrl {
         Ok(connected)
     }
 
-    /// The backend, and what makes a client of it.
+    /// The backend, and a builder of clients.
     fn both(&self, backend: impl Backend + Clone) -> (Arc<dyn Backend>, LocksBuilder) {
         match self.is_verbose {
             true => both(Watched(backend)),
@@ -133,7 +133,7 @@ impl StoreUrl {
         }
     }
 
-    /// Looks whether the store is fit for locks, also one that [`connect`](Self::connect) refuses.
+    /// Checks whether the store is fit for locks, even one that [`connect`](Self::connect) refuses.
     pub(crate) async fn diagnose(&self) -> Result<Diagnosis, Failure> {
         Ok(match self.kind {
             Kind::Redis => RedisBackend::builder().url(&self.url).diagnose().await?,
@@ -154,12 +154,12 @@ fn both(backend: impl Backend + Clone) -> (Arc<dyn Backend>, LocksBuilder) {
     (Arc::new(backend.clone()), Locks::builder(backend))
 }
 
-/// What a store keeps of names that were used: Redis the last fencing token, for a day.
+/// The data that a store keeps for used names: on Redis, the last fencing token, for a day.
 #[derive(Clone, Debug)]
 pub(crate) struct Traces(Option<RedisBackend>);
 
 impl Traces {
-    /// Removes what is kept of a name.
+    /// Removes the data that is kept for a name.
     pub(crate) async fn remove(&self, name: &LockName) -> Result<(), Failure> {
         if let Some(backend) = &self.0 {
             backend.forget(name).await?;

@@ -12,14 +12,13 @@ use crate::{clients::Clients, glob::Glob, pace::Pace, report::Report, store::Sto
 
 /// A look at all names that are in use and match a pattern, in their order.
 ///
-/// The names come first, which is a small part of the work, so that it is known how far the sweep
-/// is.
+/// The names are listed first, which is a small part of the work, so that the progress is known.
 #[derive(Debug)]
 pub(crate) struct Sweep {
     backend: Arc<dyn Backend>,
     clients: Arc<Clients>,
     names: Vec<LockName>,
-    /// How many of the names were looked at.
+    /// The number of names that were looked at.
     done: usize,
 }
 
@@ -28,7 +27,7 @@ pub(crate) struct Sweep {
 pub(crate) struct Batch {
     /// The names that were looked at.
     pub(crate) names: Vec<LockName>,
-    /// The reports of those that are in use, or cannot be read.
+    /// The reports of the names that are in use, or cannot be read.
     pub(crate) reports: Vec<Report>,
 }
 
@@ -61,7 +60,7 @@ impl Sweep {
         self.names.len()
     }
 
-    /// How many of the names were looked at.
+    /// The number of names that were looked at.
     pub(crate) fn done(&self) -> usize {
         self.done
     }
@@ -93,7 +92,7 @@ impl Sweep {
                     reports.push(report);
                 }
                 Ok(_) => {}
-                // By now there is something else under the name.
+                // By now, the name is used for something else.
                 Err(error) if error.kind() == BackendErrorKind::WrongType => {}
                 Err(error) if is_of_name(error.kind()) => failures.push((name, error)),
                 Err(error) => return Err(error),
@@ -108,8 +107,8 @@ impl Sweep {
     }
 }
 
-/// Whether an error is one of a single name, so that others may be asked for. All names would
-/// meet the others, such as a store that does not answer.
+/// Returns `true` if an error concerns a single name, so that others may still be asked for. Other
+/// errors, such as a store that does not answer, would occur for all names.
 fn is_of_name(kind: BackendErrorKind) -> bool {
     use BackendErrorKind::{Configuration, Other, Permission, Protocol, Unsupported};
     matches!(kind, Configuration | Other | Permission | Protocol | Unsupported)

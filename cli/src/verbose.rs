@@ -1,4 +1,4 @@
-//! What `--verbose` says: the events of the library and of the backends, as lines on stderr.
+//! The output of `--verbose`: the events of the library and of the backends, as lines on stderr.
 
 use std::io::{self, Write};
 
@@ -11,21 +11,21 @@ use tracing_subscriber::{
 
 use crate::output;
 
-/// The crates whose events are told.
+/// The crates whose events are written.
 const TOLD: [&str; 5] =
     ["lockctl", "lockcore", "lockcore_redis", "lockcore_postgres", "lockcore_etcd"];
 
-/// Begins to tell of what goes on at the store. It is called once.
+/// Begins to write events. It is called once.
 pub(crate) fn start() {
     let told = TOLD.map(|target| (target, Level::DEBUG));
     let layer = fmt::layer().with_ansi(false).with_timer(time::uptime()).with_writer(Lines);
     let subscriber =
         tracing_subscriber::registry().with(Targets::new().with_targets(told)).with(layer);
-    // Fails if there is one already, which tells as well.
+    // Fails if there is a subscriber already, which writes events as well.
     let _ = tracing::subscriber::set_global_default(subscriber);
 }
 
-/// Makes a message of each event.
+/// Turns each event into a message.
 struct Lines;
 
 impl MakeWriter<'_> for Lines {
@@ -36,7 +36,7 @@ impl MakeWriter<'_> for Lines {
     }
 }
 
-/// The text of an event, which is told when it is complete: escaped, and without passwords.
+/// The text of an event, which is written when it is complete: escaped, and without passwords.
 struct Line(Vec<u8>);
 
 impl Write for Line {

@@ -1,4 +1,4 @@
-//! [`Watched`]: a backend that tells of each request, for `--verbose`.
+//! [`Watched`]: a backend that reports each request, for `--verbose`.
 
 use std::{fmt::Debug, future::Future, time::Duration};
 
@@ -13,11 +13,11 @@ use lockcore::{
 };
 use tokio::time::Instant;
 
-/// A backend whose requests are told as events, each with its time and its outcome.
+/// A backend whose requests are reported as events, each with its time and its outcome.
 #[derive(Clone, Debug)]
 pub(crate) struct Watched<B>(pub(crate) B);
 
-/// A request that is under way. One that is given up is told of as well.
+/// A request that is under way. A request that is given up is reported as well.
 struct Asked<'a> {
     request: &'static str,
     name: &'a str,
@@ -52,7 +52,7 @@ impl Drop for Asked<'_> {
     }
 }
 
-/// Waits for `answer`, and tells of it.
+/// Waits for `answer`, and reports it.
 async fn told<T>(
     request: &'static str,
     name: &str,

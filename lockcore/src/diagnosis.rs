@@ -1,9 +1,8 @@
-//! [`Diagnosis`]: what a backend has found that is wrong with its store.
+//! [`Diagnosis`]: the problems that a backend has found in its store.
 
 use std::fmt::{self, Write as _};
 
-/// What a backend has found when it looked whether its store is fit for locks. It contains no
-/// secrets.
+/// The result of a backend's check of whether its store is fit for locks. It contains no secrets.
 ///
 /// # Examples
 /// ```
@@ -48,7 +47,7 @@ impl Diagnosis {
         }
     }
 
-    /// The findings: problems, what could not be looked at, and advice, in this order.
+    /// The findings: problems, failed checks, and advice, in this order.
     #[must_use]
     pub fn findings(&self) -> &[Finding] {
         &self.findings
@@ -60,7 +59,7 @@ impl Diagnosis {
         self.findings.iter().any(|finding| finding.severity == Severity::Problem)
     }
 
-    /// Returns `true` if everything was looked at, and nothing but advice was found.
+    /// Returns `true` if every check could be made, and nothing but advice was found.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         self.findings.iter().all(|finding| finding.severity == Severity::Advice)
@@ -79,8 +78,8 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// A finding of what was seen, and where. The `id` names the check, for programs, and stays the
-    /// same from version to version.
+    /// A finding that says what was seen, and where. The `id` names the check, for programs, and
+    /// stays the same from version to version.
     #[must_use]
     pub fn new(id: &'static str, severity: Severity, seen: impl Into<String>) -> Self {
         Self { id, severity, seen: seen.into(), reason: String::new(), advice: String::new() }
@@ -104,26 +103,26 @@ impl Finding {
         self.id
     }
 
-    /// How much it matters.
+    /// The severity of the finding.
     #[must_use]
     pub fn severity(&self) -> Severity {
         self.severity
     }
 
-    /// What was seen, and at which servers. It may contain text of the store, such as the names of
-    /// locks, with control characters.
+    /// The observation, and the servers that it was made at. It may contain text from the store,
+    /// such as the names of locks, with control characters.
     #[must_use]
     pub fn seen(&self) -> &str {
         &self.seen
     }
 
-    /// Why it matters.
+    /// The reason why it matters.
     #[must_use]
     pub fn reason(&self) -> &str {
         &self.reason
     }
 
-    /// What to do.
+    /// The advice on what to do.
     #[must_use]
     pub fn advice(&self) -> &str {
         &self.advice
@@ -157,13 +156,13 @@ fn write_escaped(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     })
 }
 
-/// How much a [`Finding`] matters.
+/// The severity of a [`Finding`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Severity {
     /// Locks can fail or be lost because of it.
     Problem,
-    /// It could not be looked at, so nobody knows whether something is wrong.
+    /// The check could not be made, so it is unknown whether something is wrong.
     Unknown,
     /// Locks work, and would work better without it.
     Advice,

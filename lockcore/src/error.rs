@@ -69,7 +69,7 @@ pub enum LockError {
         lock: Option<LockName>,
         /// The method that set the option.
         option: &'static str,
-        /// What is wrong, and which values are allowed.
+        /// The problem, and the values that are allowed.
         reason: String,
     },
     /// The guard that was given to a condition does not belong to the condition's lock.
@@ -92,10 +92,10 @@ pub enum LockError {
     Unsupported {
         /// The lock.
         lock: LockName,
-        /// What was requested, in the plural.
+        /// The requested kind of lock, in the plural.
         what: &'static str,
     },
-    /// The owner holds the read lock and asks for the write lock: it would wait for itself.
+    /// The owner holds the read lock and asks for the write lock, so it would wait for itself.
     #[error(
         "lock `{lock}` is held by this owner as a reader, and a reader cannot become a writer; \
          release the read lock first, or begin with the write lock"
@@ -238,7 +238,7 @@ pub enum BackendErrorKind {
 }
 
 impl BackendErrorKind {
-    /// The way out, for the reader of the message.
+    /// Advice for the reader of the message.
     fn advice(self) -> &'static str {
         match self {
             Self::Connection => "check that the server is up and reachable",

@@ -24,7 +24,7 @@ pub enum Mode {
         count: u32,
         /// The number of permits that there are, unless the store knows another number.
         limit: u32,
-        /// Whether the semaphore is shared with software that takes permits without a lease, such
+        /// `true` if the semaphore is shared with software that takes permits without a lease, such
         /// as Redisson's `RSemaphore`.
         plain: bool,
     },
@@ -45,7 +45,7 @@ impl Mode {
     }
 }
 
-/// The kind of lock that a name is in use as. Acquisitions of one kind queue together, and an owner
+/// The kind of lock that a name is used as. Acquisitions of one kind queue together, and an owner
 /// nests within one kind only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {

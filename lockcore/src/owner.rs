@@ -22,8 +22,8 @@ tokio::task_local! {
 
 /// The owner of a scope, and the task that polls it.
 ///
-/// A future that is polled inside of the scope may poll other tasks, as a `LocalSet` does. The
-/// scope is not theirs.
+/// A future that is polled inside of the scope may poll other tasks, as a `LocalSet` does. Those
+/// tasks are not in the scope.
 struct Scope {
     owner: Owner,
     polled_by: Cell<Option<TaskKey>>,
@@ -152,7 +152,7 @@ impl Owner {
     /// scope, as the branches of a `join!` are.
     ///
     /// # Cancel safety
-    /// As cancel safe as `future`.
+    /// This is as cancel safe as `future`.
     pub fn scope<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
         let scope = Scope { owner: self.clone(), polled_by: Cell::new(None) };
         SCOPE.scope(scope, Scoped { future })

@@ -21,8 +21,8 @@ impl LockState {
         Self::default()
     }
 
-    /// The state of a lock with these holders. `remaining` is what is left of the lease, or `None`
-    /// if it has no end.
+    /// The state of a lock with these holders. `remaining` is the rest of the lease, or `None` if
+    /// it has no end.
     #[must_use]
     pub fn held(holders: Vec<Holder>, remaining: Option<Duration>) -> Self {
         Self { holders, remaining, ..Self::default() }
@@ -76,7 +76,7 @@ impl LockState {
         self.limit
     }
 
-    /// What is left of the lease: of the longest one if there are several. `None` if the lock is
+    /// The rest of the lease, or of the longest one if there are several. `None` if the lock is
     /// free, or has no lease because other software has written it.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {

@@ -1,4 +1,4 @@
-//! [`TaskKey`]: which task is running, for the warning about a task that waits for itself.
+//! [`TaskKey`]: identifies the running task, for the warning about a task that waits for itself.
 
 use std::thread::ThreadId;
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A number that is greater than that of every earlier hold of the same name.
+/// A number that is greater than the token of every earlier hold of the same name.
 ///
 /// A lease cannot stop a holder that was paused for longer than its lease from continuing its work
 /// when it resumes. The resource behind the lock can: it remembers the greatest token that it has

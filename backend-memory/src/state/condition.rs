@@ -34,7 +34,7 @@ impl ConditionQueue {
         });
     }
 
-    /// How many wait, and when the last place ends.
+    /// The number of waiters, and the time until the last place ends.
     pub(crate) fn waiters(&mut self, now: Instant) -> (u64, Option<Duration>) {
         let last = self.waiters.iter().map(|waiter| waiter.expires_at).max();
         (self.waiters.len() as u64, last.map(|last| last.saturating_duration_since(now)))

@@ -62,7 +62,7 @@ struct StoredHold {
     count: u32,
     token: FencingToken,
     expires_at: Instant,
-    /// The number of the request that was granted directly, until its subscription has told.
+    /// The number of the request that was granted directly, until its subscription has reported it.
     granted_request: Option<u64>,
 }
 

@@ -31,7 +31,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Connects to all primaries. A node that is down now is checked when it is back; one that
+    /// Connects to all primaries. A node that is down now is checked when it is back. A node that
     /// refuses this client is an error.
     async fn check_nodes(&self) -> Result<(), BackendError> {
         let map = self.map();

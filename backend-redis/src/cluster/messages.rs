@@ -2,13 +2,13 @@
 
 /// How waiters are woken on a Redis Cluster.
 ///
-/// Redis has two sets of channels, and a message in one is not heard in the other. Those of
-/// `PUBLISH` are common to the whole cluster: each message goes to all nodes. Those of `SPUBLISH`
-/// are *sharded*: a message goes to the node of the lock and its replicas only. They exist since
-/// Redis 7.0.
+/// Redis has two sets of channels, and a message in one is not heard in the other. The channels of
+/// `PUBLISH` are common to the whole cluster: each message goes to all nodes. The channels of
+/// `SPUBLISH` are *sharded*: a message goes only to the node of the lock and its replicas. They
+/// exist since Redis 7.0.
 ///
 /// All programs that share locks must use the same set, or the waiters of one miss the releases of
-/// the other and look on their own, every 10 s or when a lease ends.
+/// the other and ask only every 10 s or when a lease ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClusterMessages {
@@ -20,12 +20,12 @@ pub enum ClusterMessages {
     Sharded,
     /// The common channels.
     Plain,
-    /// Both: for a time in which some programs use one and some the other. Each waiting client has
-    /// two connections for messages to a node.
+    /// Both sets, for a time in which some programs use one and some the other. Each waiting client
+    /// has two connections for messages to a node.
     Both,
 }
 
-/// The choice that was made.
+/// The resolved choice of channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Publishing {
     Sharded,

@@ -8,7 +8,7 @@
 //!   again.
 //! - [`passing`] publishes at both nodes while a slot moves.
 //! - [`subscription`] follows the slot of its channel. Messages and commands never share a
-//!   connection: when a slot moves, the server ends sharded subscriptions unasked, and the redis
+//!   connection: when a slot moves, the server ends sharded subscriptions on its own, and the redis
 //!   crate takes that for a reply.
 //! - [`walk`] finds the names in use at all nodes.
 //! - [`url`] has the URLs that lead to a cluster.
@@ -105,7 +105,7 @@ impl Hop {
 
     /// Fails if a key of `call` is still at this node, which has answered ASK. Redis 6 does so as
     /// soon as one of the keys has left; newer servers answer TRYAGAIN until all have. At the other
-    /// node, a lock that has not arrived yet would seem to be free.
+    /// node, a lock that has not arrived yet would look free.
     async fn check_left(&self, call: &ScriptCall) -> Result<(), BackendError> {
         let required = call.keys.len().saturating_sub(call.optional);
         if required <= 1 || self.is_asking {
@@ -126,12 +126,12 @@ impl Hop {
     }
 }
 
-/// Where a request may have been carried out: the connection on which it waits for its reply, or on
-/// which it waited in vain.
+/// The place where a request may have been carried out: the connection on which it waits for its
+/// reply, or waited in vain.
 #[derive(Debug)]
 pub(crate) struct Trail {
     hop: Mutex<Option<Hop>>,
-    /// Which connection of a node it leads over.
+    /// The connection of the node that it leads over.
     purpose: Purpose,
 }
 

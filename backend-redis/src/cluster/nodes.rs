@@ -97,7 +97,7 @@ impl fmt::Debug for Nodes {
     }
 }
 
-/// Where one node is. Tells the cluster when it cannot be reached there.
+/// The location of one node. Tells the cluster when the node cannot be reached there.
 struct NodeLocation {
     node: NodeAddress,
     info: ConnectionInfo,
@@ -110,15 +110,15 @@ impl Locate for NodeLocation {
         Ok(Place { info: self.info.clone(), named_by: None, epoch: None })
     }
 
-    /// A primary of the cluster has moved when it is none any more: a replica has taken over, or
-    /// its slots have.
+    /// A primary of the cluster has moved once it is no longer a primary: a replica has taken over,
+    /// or its slots have moved.
     async fn moved(&self, _: &Place) {
         let topology = self.cluster.upgrade().map(|cluster| cluster.topology.subscribe());
         let Some(mut topology) = topology else { return pending().await };
         let is_primary = |map: &Arc<SlotMap>| map.primaries().contains(&self.node);
         let was_primary = is_primary(&topology.borrow());
         if !was_primary || topology.wait_for(|map| !is_primary(map)).await.is_err() {
-            // A node to ask only, or the cluster is gone.
+            // The node is only asked for the map, or the cluster is gone.
             pending::<()>().await;
         }
     }

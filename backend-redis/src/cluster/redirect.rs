@@ -15,7 +15,7 @@ pub(super) enum Redirect {
     Moved(NodeAddress),
     /// The slot is on its way to another node, and the keys may already be there.
     Ask(NodeAddress),
-    /// The error is that of the request.
+    /// The error is the result of the request.
     Nowhere,
 }
 

@@ -22,10 +22,10 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_millis(400);
 /// How long one node may take for its answer.
 const LONGEST_ANSWER: Duration = Duration::from_secs(1);
-/// An attempt that takes longer is that of a runtime which nobody drives.
+/// An attempt that takes longer belongs to a runtime that is not being driven.
 const LONGEST_ATTEMPT: Duration = Duration::from_secs(5);
 
-/// When the map was and will be refreshed.
+/// The times at which the map was and will be refreshed.
 #[derive(Debug, Default)]
 pub(super) struct RefreshState {
     /// Critical sections are short and do not await.
@@ -49,8 +49,8 @@ impl RefreshState {
 }
 
 impl State {
-    /// Returns `true` while an attempt is being made. An attempt on a runtime that nobody drives
-    /// counts for five seconds only.
+    /// Returns `true` while an attempt is being made. An attempt on a runtime that is not being
+    /// driven counts for five seconds only.
     fn is_running(&self) -> bool {
         self.running.is_some_and(|began| began.elapsed() < LONGEST_ATTEMPT)
     }
@@ -126,8 +126,8 @@ impl Cluster {
 
     /// Asks the nodes for the map until one answers, each for `limit` at most.
     ///
-    /// A node that is cut off from the others answers as well, but with an old map. It knows that
-    /// the cluster does not serve, so it is believed only if no other node answers.
+    /// A node that is cut off from the others answers as well, but with an old map. It reports that
+    /// the cluster is down, so its map is used only if no other node answers.
     pub(super) async fn fetch(self: &Arc<Self>, limit: Duration) -> Result<SlotMap, BackendError> {
         let ask = |node: NodeAddress| {
             let cluster = self.clone();
@@ -140,8 +140,8 @@ impl Cluster {
         view.map(|view| view.map).map_err(of_all)
     }
 
-    /// The nodes in the order in which they are asked: first those that have a connection, each
-    /// time another one of them.
+    /// The nodes in the order in which they are asked: first those that have a connection,
+    /// beginning with a different one each time.
     fn candidates(&self) -> Vec<NodeAddress> {
         let mut candidates = self.nodes.connected();
         let attempts = {
@@ -210,8 +210,8 @@ fn no_answer(node: &NodeAddress, limit: Duration) -> BackendError {
     BackendError::new(BackendErrorKind::Timeout, message).not_applied()
 }
 
-/// The error if no node knows. One that lasts is not hidden behind one that may pass; else the
-/// first is that of the node that should have known.
+/// The error if no node knows. A permanent error is not hidden behind a temporary one; otherwise
+/// the first error counts, which is that of the node that should have known.
 fn of_all(failures: Vec<BackendError>) -> BackendError {
     let lasting = failures.iter().find(|failure| !failure.is_retryable());
     lasting.or(failures.first()).cloned().unwrap_or_else(|| {

@@ -1,4 +1,4 @@
-//! Renewal on a cluster: the holds of each node together.
+//! Renewal on a cluster, for the holds of each node together.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -17,9 +17,9 @@ use crate::{
     server::Purpose,
 };
 
-/// The longest wait for outcomes: this part of the shortest lease, and so long at most. The
-/// holds on a node that answers must not be lost because another one is slow or down. The core waits
-/// for a third of the lease.
+/// The longest wait for outcomes: this fraction of the shortest lease, up to a maximum. The holds
+/// on a node that answers must not be lost because another node is slow or down. The core waits for
+/// a third of the lease.
 const PART_OF_LEASE: u32 = 4;
 const LONGEST_ANSWER: Duration = Duration::from_secs(4);
 
@@ -77,7 +77,7 @@ impl Cluster {
         };
         match self.hop_to_owner(slot, Purpose::Commands).await {
             Ok(hop) if hop.node == node => {}
-            // The slots have moved while the node was waited for.
+            // The slots have moved during the wait for the node.
             Ok(_) => return self.renew_each(renewals, all(), &tell).await,
             Err(error) => {
                 return all().for_each(|index| tell(index, RenewOutcome::Failed(error.clone())));

@@ -20,8 +20,8 @@ use crate::server::RedisSubscription;
 const PAUSES: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(50)..=Duration::from_millis(500);
 
-/// One listener of one channel, at the node that serves its slot. When another node does, it
-/// subscribes there and is woken, since it may have missed a message.
+/// One listener of one channel, at the node that serves its slot. When the slot moves, it
+/// subscribes at the new node and is woken, since it may have missed a message.
 #[derive(Debug)]
 pub(crate) struct ClusterSubscription {
     cluster: Arc<Cluster>,
@@ -97,7 +97,7 @@ impl ClusterSubscription {
         };
         tokio::select! {
             subscriptions = subscribing => subscriptions,
-            // Somebody has found out that the slot is elsewhere, so this node may be down.
+            // The slot was found to be elsewhere, so this node may be down.
             () = moved_away(&mut self.topology, self.slot, node) => {
                 Err(super::moved_meanwhile(node))
             }
@@ -157,7 +157,7 @@ pub(super) async fn moved_away(
 ) {
     let is_elsewhere = |map: &Arc<SlotMap>| map.owner(slot).is_some_and(|owner| owner != node);
     if topology.wait_for(is_elsewhere).await.is_err() {
-        // The cluster is gone, and with it everything that waits.
+        // The cluster is gone, and so are all waiters.
         std::future::pending::<()>().await;
     }
 }

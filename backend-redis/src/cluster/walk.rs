@@ -1,11 +1,12 @@
 //! A walk over the names of a cluster, at one primary after the other.
 //!
-//! A lock that moves with its slot to a node where the walk has been would be missed. So the walk
-//! takes down at its beginning what each primary says of itself: who it is, in which epoch, which
-//! slots it serves. Together, the primaries must serve each slot once. After each step, the node is
-//! asked again, and must say the same, with no slot that is on its way. Then every step was made at
-//! the node that had all keys of its slots, and whoever is in use all the time is found. Otherwise
-//! the walk fails: when a slot moves, a replica takes over, or a node is down or restarted.
+//! A lock that moves with its slot to a node where the walk has been would be missed. So at its
+//! beginning, the walk notes what each primary claims: its id, its epoch, and the slots that it
+//! serves. Together, the primaries must serve each slot once. After each step, the node is asked
+//! again, and must claim the same, with no slot in transit. This proves that every step was made at
+//! the node that had all keys of its slots, so a name that is in use all the time is found.
+//! Otherwise the walk fails: when a slot moves, a replica takes over, or a node is down or
+//! restarted.
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -26,8 +27,8 @@ use crate::{
     server::CommandConnection,
 };
 
-/// The first word of a cursor. The place in the first node follows, and then the nodes that are
-/// left.
+/// The first word of a cursor. The position at the first node follows, and then the remaining
+/// nodes.
 const OF_CLUSTER: &str = "cluster";
 
 /// The number of slots of every cluster.
@@ -64,11 +65,11 @@ pub(crate) async fn names(
     Ok(Page::new(entries, next))
 }
 
-/// Where a walk goes on.
+/// The place where a walk goes on.
 #[derive(Debug, PartialEq, Eq)]
 struct Place {
     scan: u64,
-    /// The nodes that are left, and what they said of themselves.
+    /// The remaining nodes, each with a fingerprint of its claim.
     nodes: Vec<(NodeAddress, u64)>,
 }
 
@@ -96,7 +97,7 @@ impl Place {
 }
 
 impl Cluster {
-    /// The primaries, each with a fingerprint of what it says of itself.
+    /// The primaries, each with a fingerprint of its claim.
     async fn nodes_to_visit(self: &Arc<Self>) -> Result<Vec<(NodeAddress, u64)>, BackendError> {
         let map = self.map();
         let asking = map.primaries().iter().map(async |node| {
@@ -134,7 +135,7 @@ impl Cluster {
     }
 }
 
-/// What a node says of itself.
+/// A node's description of itself.
 #[derive(Debug, PartialEq, Eq)]
 struct Claim {
     id: String,
@@ -142,7 +143,7 @@ struct Claim {
     epoch: String,
     /// The first and the last of each range.
     slots: Vec<(usize, usize)>,
-    /// Some of its slots are on their way to another node, or from one to this.
+    /// Set if some of its slots are moving to another node, or to this one.
     is_moving: bool,
 }
 
@@ -179,8 +180,7 @@ impl Claim {
         })
     }
 
-    /// Differs if anything that a walk depends on does. A process that was started again has other
-    /// cursors.
+    /// A hash of everything that a walk depends on. A restarted process has other cursors.
     fn fingerprint(&self, connection: &CommandConnection) -> u64 {
         let mut hasher = DefaultHasher::new();
         (&self.id, &self.epoch, &self.slots, connection.process()).hash(&mut hasher);

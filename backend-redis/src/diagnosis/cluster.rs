@@ -18,7 +18,7 @@ const SLOTS: &str = "16384";
 /// Examines all nodes that one of the `seeds` knows.
 ///
 /// # Errors
-/// If none of them can be asked.
+/// An error if none of them can be asked.
 pub(super) async fn examine(
     seeds: ClusterSeeds,
     options: ConnectOptions,
@@ -37,7 +37,7 @@ pub(super) async fn examine(
             let slots = Some(node.slots.first().copied().unwrap_or((0, u16::MAX)));
             let may_be_replica = node.is_replica;
             let scope = Scope { slots, may_be_replica, ..scope };
-            // One without slots keeps no locks.
+            // A node without slots keeps no locks.
             if !node.is_replica && node.slots.is_empty() {
                 return Ok(());
             }
@@ -59,13 +59,13 @@ const REMOVE: &str = "start it; only if it never comes back, and another node ha
                       remove it with CLUSTER FORGET on every other node within a minute; not while \
                       its slots have no other primary, or a failover or a resharding is under way";
 
-/// A node, as one of them knows it.
+/// A node, as another node reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Node {
     id: String,
     address: NodeAddress,
     is_replica: bool,
-    /// The node takes it to be down.
+    /// Set if the reporting node considers it down.
     is_failing: bool,
     /// The primary of a replica.
     primary: String,
@@ -100,7 +100,7 @@ async fn nodes_of(
     }
 }
 
-/// A place that clients are sent to, with the ranges of its slots and what it is.
+/// A place that clients are sent to, with the ranges of its slots and its role.
 #[derive(Clone, Debug)]
 struct PlaceOfNode {
     address: NodeAddress,
@@ -199,7 +199,7 @@ fn judge_roles(nodes: &[Node], diagnosis: &mut Diagnosis) {
             );
         }
     }
-    // Of nodes that were named by their slots only, it is not known whose replicas they are.
+    // For nodes that are known from their slots only, the primaries of the replicas are unknown.
     let knows_replicas = nodes.iter().all(|node| !node.is_replica || !node.primary.is_empty());
     for node in nodes.iter().filter(|node| knows_replicas && !node.slots.is_empty()) {
         if !replicas.contains_key(node.id.as_str()) {
@@ -213,7 +213,7 @@ fn judge_roles(nodes: &[Node], diagnosis: &mut Diagnosis) {
     }
 }
 
-/// What a node thinks of the cluster.
+/// A node's view of the state of the cluster.
 async fn state(session: &mut Session, diagnosis: &mut Diagnosis) -> Result<(), BackendError> {
     // A user may have no right to it.
     let Ok(told) = session.words::<String>(&["CLUSTER", "INFO"]).await? else { return Ok(()) };

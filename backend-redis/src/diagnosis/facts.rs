@@ -1,4 +1,4 @@
-//! [`Facts`]: what a server says about itself.
+//! [`Facts`]: a server's report about itself.
 
 use std::collections::HashMap;
 
@@ -15,12 +15,12 @@ pub(super) struct Facts(HashMap<String, String>);
 pub(super) struct Replica {
     pub(super) address: String,
     pub(super) is_online: bool,
-    /// Seconds since it was heard of.
+    /// Seconds since the primary last heard from it.
     pub(super) lag: u64,
 }
 
 impl Facts {
-    /// Asks for them. `None` if the server refuses `INFO`.
+    /// Asks the server. `None` if it refuses `INFO`.
     pub(super) async fn of(session: &mut Session) -> Result<Option<Self>, BackendError> {
         let answer = session.words::<String>(&["INFO"]).await?;
         Ok(answer.ok().map(|text| Self::parse(&text)))
@@ -40,7 +40,7 @@ impl Facts {
         self.text(field).parse().ok()
     }
 
-    /// The version of Redis that the server is, or is compatible with.
+    /// The server's version of Redis, or the version that it is compatible with.
     pub(super) fn version(&self) -> Option<(u32, u32)> {
         let told = ["redis_version", "valkey_version"].map(|field| self.text(field));
         let told = told.into_iter().find(|version| !version.is_empty())?;

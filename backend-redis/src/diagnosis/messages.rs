@@ -1,4 +1,4 @@
-//! A message to oneself, which is what wakes a waiter.
+//! Sends a message to itself, as a release does to wake a waiter.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -64,7 +64,7 @@ async fn send(
     scope: Scope<'_>,
 ) -> Result<Result<bool, BackendError>, BackendError> {
     let unique = RandomState::new().hash_one(());
-    // What follows the braces does not change the slot.
+    // The text after the braces does not change the slot.
     let channel = format!("{}:{unique:x}", probe_key(scope));
     let arrived = Arc::new(Notify::new());
     let noted = arrived.clone();

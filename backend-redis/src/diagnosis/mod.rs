@@ -1,12 +1,12 @@
-//! The diagnosis: what is wrong with the servers of a backend.
+//! The diagnosis of the servers of a backend.
 //!
-//! - [`session`] is the connection that one server is examined on. It is no connection of the
-//!   backend, which may refuse the server.
+//! - [`session`] is the connection that one server is examined on. It is separate from the backend,
+//!   which may refuse the server.
 //! - [`settings`] judges what the server says about itself.
 //! - [`timing`] has the clock and the latency, [`rights`] the commands that locks need, and
-//!   [`messages`] a message to oneself.
+//!   [`messages`] a message to itself.
 //! - [`names`] looks for keys that nobody cleans up.
-//! - [`cluster`] and [`sentinel`] have what only those deployments have.
+//! - [`cluster`] and [`sentinel`] have the checks for those deployments.
 //!
 //! Each request has the time limit of the backend, their number is bounded, and the look at the
 //! keys ends after [`names::LIMIT`].
@@ -38,7 +38,7 @@ use crate::{
     },
 };
 
-/// What is examined.
+/// The deployment to examine.
 #[derive(Debug)]
 pub(crate) enum Patient {
     Server(Arc<Server>),
@@ -46,33 +46,33 @@ pub(crate) enum Patient {
     Cluster(Box<(ClusterSeeds, ConnectOptions)>),
 }
 
-/// How a server is to be examined.
+/// The way in which a server is examined.
 #[derive(Clone, Copy, Debug, Default)]
 struct Scope<'a> {
     key_prefix: &'a str,
-    /// A replica is what it should be.
+    /// Set if the server is expected to be a replica.
     may_be_replica: bool,
     has_sentinels: bool,
-    /// Some slots of a node of a cluster.
+    /// Some slots of the server, if it is a node of a cluster.
     slots: Option<(u16, u16)>,
 }
 
 impl RedisBackend {
-    /// Looks whether the servers are fit for locks: version, eviction, memory, persistence, role,
+    /// Checks whether the servers are fit for locks: version, eviction, memory, persistence, role,
     /// replicas, clock, latency, rights, messages, limits of connections, keys that nobody cleans
     /// up, and the state of the cluster or the Sentinels.
     ///
     /// It uses connections of its own, writes nothing that stays, and reads no secrets. Each
     /// request has the limit of [`response_timeout`](crate::RedisBackendBuilder::response_timeout).
-    /// The keys of the database are looked at with `SCAN`, with pauses, and for 5 s at each primary
-    /// at most; what is left then is said.
+    /// The keys of the database are looked at with `SCAN`, with pauses, and for at most 5 s at each
+    /// primary. If that is not enough, a finding says so.
     ///
     /// [`RedisBackendBuilder::diagnose`](crate::RedisBackendBuilder::diagnose) does the same with a
     /// server that `connect` would refuse.
     ///
     /// # Errors
-    /// Those of [`connect`](crate::RedisBackendBuilder::connect) if no server can be reached, and
-    /// [`Timeout`](BackendErrorKind::Timeout) if a single server stops answering. A node of a
+    /// The errors of [`connect`](crate::RedisBackendBuilder::connect) if no server can be reached,
+    /// and [`Timeout`](BackendErrorKind::Timeout) if a single server stops answering. A node of a
     /// cluster that is away is a finding.
     ///
     /// # Cancel safety

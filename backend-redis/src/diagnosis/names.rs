@@ -9,16 +9,16 @@ use super::{
     session::{Answer, Session},
 };
 
-/// For so long the keys of one server are looked at, for both questions together.
+/// The time limit for the look at the keys of one server, for both checks together.
 pub(super) const LIMIT: Duration = Duration::from_secs(5);
 /// Keys for each step, which takes the server less than a millisecond.
 const STEP: usize = 500;
-/// The server does something else for at least so many times as long as a step has taken.
+/// After each step, the scan pauses for at least this many times as long as the step took.
 const REST: u32 = 4;
 const LEAST_REST: Duration = Duration::from_millis(2);
-/// So many names are listed.
+/// The most names that are listed.
 const MOST_NAMES: usize = 5;
-/// The places of waiters that are alive end later than this ago, whatever delays them.
+/// A place that ended longer ago than this belongs to no live waiter, whatever may have delayed it.
 const DEAD_FOR: Duration = Duration::from_secs(10);
 
 const TIMEOUTS: &str = "redisson_lock_timeout:";
@@ -71,7 +71,7 @@ pub(super) async fn examine(
     Ok(())
 }
 
-/// Names, of which a few are kept.
+/// A count of names, of which a few are kept.
 #[derive(Debug, Default)]
 struct Found {
     names: Vec<String>,
@@ -103,7 +103,7 @@ struct KeyScan {
     /// `None` at the end.
     cursor: Option<String>,
     ends_at: Instant,
-    /// How long the last step took.
+    /// The duration of the last step.
     step: Duration,
     end: Option<&'static str>,
 }
@@ -119,7 +119,7 @@ impl KeyScan {
         }
     }
 
-    /// The next keys, of which there may be none. `None` at the end.
+    /// The next keys, possibly none in this step. `None` at the end.
     async fn next(&mut self, session: &mut Session) -> Result<Option<Vec<String>>, BackendError> {
         let Some(cursor) = self.cursor.take() else { return Ok(None) };
         if Instant::now() >= self.ends_at {
@@ -134,7 +134,7 @@ impl KeyScan {
             Ok((next, keys)) => {
                 self.step = asked.elapsed();
                 self.cursor = Some(next).filter(|next| next != "0");
-                // No name of a lock is anything but text.
+                // Names of locks are always text.
                 Ok(Some(keys.into_iter().filter_map(|key| String::from_utf8(key).ok()).collect()))
             }
             Err(_) => {
@@ -177,7 +177,8 @@ async fn endless_locks(
     Ok(locks.map(|(key, _)| key).collect())
 }
 
-/// Hashes of others have other fields.
+/// Returns `true` if the fields are those of a lock. Hashes of other applications have other
+/// fields.
 fn is_lock(fields: &[(String, String)]) -> bool {
     !fields.is_empty()
         && fields.iter().all(|(field, value)| match field.as_str() {
@@ -186,7 +187,7 @@ fn is_lock(fields: &[(String, String)]) -> bool {
         })
 }
 
-/// `UUID:NUMBER`, and what read-write locks append.
+/// Returns `true` for `UUID:NUMBER`, with or without the suffix of a read-write lock.
 fn is_owner(field: &str) -> bool {
     let owner = field.trim_end_matches(":write").trim_end_matches(":lockcore");
     let Some((uuid, number)) = owner.split_once(':') else { return false };

@@ -9,11 +9,11 @@ use crate::{cluster::slot_of, error};
 const ASKED: &str = include_str!("../scripts/rights.lua");
 const TRIED: &str = include_str!("../scripts/rights_tried.lua");
 
-/// Stands for the key of the probe, which does not exist.
+/// A placeholder for the key of the probe, which does not exist.
 const KEY: &str = "KEY";
 
-/// What all locks need, and exclusive locks: a problem if it is missing. Each in a form that
-/// changes nothing, because the key does not exist or an argument is wrong.
+/// The commands that all locks need, and exclusive locks: a problem if one is missing. Each has a
+/// form that changes nothing, because the key does not exist or an argument is wrong.
 const NEEDED: [&str; 17] = [
     "DEL KEY",
     "EXISTS KEY",
@@ -34,7 +34,7 @@ const NEEDED: [&str; 17] = [
     "GET lockcore_hold:{lockcore_probe}",
 ];
 
-/// What other kinds of locks need as well.
+/// The commands that other kinds of locks also need.
 const KINDS: [(&str, &[&str]); 4] = [
     (
         "fair locks",
@@ -62,7 +62,7 @@ const KINDS: [(&str, &[&str]); 4] = [
     ("latches", &["DECR KEY"]),
 ];
 
-/// What a connection needs, which cannot be tried in a script without effect.
+/// The commands that a connection needs, which a script cannot try without effect.
 const OF_CONNECTION: [&str; 3] =
     ["EVALSHA 0 1 KEY", "SUBSCRIBE redisson_lock__channel:{lockcore_probe}", "UNSUBSCRIBE x"];
 
@@ -119,7 +119,7 @@ fn no_scripts(address: &str, refused: &BackendError) -> Finding {
         .to_do(GRANT)
 }
 
-/// A key of no lock, on a cluster in a slot of the node.
+/// A key that belongs to no lock; on a cluster, in a slot of the node.
 pub(super) fn probe_key(scope: Scope<'_>) -> String {
     let key = |number: u32| format!("lockcore_probe:{{{}{number}}}", scope.key_prefix);
     let is_there = |key: &String| {
@@ -140,7 +140,7 @@ async fn check(
     match session.ask::<Option<Vec<String>>>(&asked, "EVAL").await? {
         Ok(Some(errors)) => Ok(Ok(errors)),
         Ok(None) => {
-            // What a script cannot try without effect is left out.
+            // Commands that a script cannot try without effect are left out.
             let tried = commands.iter().filter(|command| !OF_CONNECTION.contains(command));
             let tried: Vec<&str> = tried.copied().collect();
             session.ask(&script(TRIED, &tried, key), "EVAL").await

@@ -17,7 +17,7 @@ const REMOVE: &str = "start it; only if it never comes back, use SENTINEL RESET 
 /// Asks each Sentinel.
 ///
 /// # Errors
-/// If none of them knows the primary.
+/// An error if none of them knows the primary.
 pub(super) async fn examine(
     group: &Arc<SentinelGroup>,
     diagnosis: &mut Diagnosis,

@@ -15,7 +15,7 @@ pub(super) struct Session {
     address: String,
 }
 
-/// What a server answers that does answer: a reply, or the text of an error.
+/// The answer of a server: a reply, or an error that it returned.
 pub(super) type Answer<T> = Result<T, BackendError>;
 
 impl Session {
@@ -40,7 +40,7 @@ impl Session {
     /// Sends a command. `doing` names it in errors.
     ///
     /// # Errors
-    /// If the server is away or silent. What it refuses is an answer.
+    /// An error if the server is unreachable or silent. A refusal is an answer.
     pub(super) async fn ask<T: FromRedisValue>(
         &mut self,
         command: &Cmd,

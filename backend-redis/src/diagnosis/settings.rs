@@ -1,4 +1,4 @@
-//! What a server says about itself, judged.
+//! Judges a server by its report about itself.
 
 use std::collections::HashMap;
 
@@ -11,17 +11,16 @@ const FULL: u64 = 90;
 const NEARLY_FULL: u64 = 75;
 /// Percent of the client limit.
 const MOST_CLIENTS: u64 = 90;
-/// Replicas are heard of every second.
+/// The most seconds of silence of a replica. Normally, replicas report every second.
 const MOST_LAG: u64 = 10;
-/// A thousand waiters can be woken at once within so many bytes.
+/// The smallest output buffer in bytes. It is enough to wake a thousand waiters at once.
 const LEAST_BUFFER: u64 = 1 << 20;
-/// The oldest versions of Redis that work, and with which nothing is lost: on one server, and on a
-/// cluster.
+/// The oldest versions of Redis that work, and that lose nothing: on one server, and on a cluster.
 const OLDEST: (u32, u32) = (6, 0);
 const COMPLETE: (u32, u32) = (6, 2);
 const COMPLETE_ON_CLUSTER: (u32, u32) = (7, 0);
 
-/// Adds what `INFO` shows.
+/// Adds the findings from `INFO`.
 pub(super) fn judge(facts: &Facts, address: &str, scope: Scope<'_>, diagnosis: &mut Diagnosis) {
     let findings = [
         role(facts, address, scope),
@@ -134,7 +133,7 @@ fn clients(facts: &Facts, address: &str) -> Option<Finding> {
     Some(found)
 }
 
-/// Writes to the disk that failed. The server then refuses writes.
+/// Finds failed writes to the disk, after which the server refuses writes.
 fn failed_writes(facts: &Facts, address: &str) -> Option<Finding> {
     let failed = [
         ("rdb_last_bgsave_status", "the last snapshot"),
@@ -186,7 +185,7 @@ fn no_replica(facts: &Facts, address: &str, scope: Scope<'_>) -> Option<Finding>
     Some(found)
 }
 
-/// Adds what `CONFIG GET` shows.
+/// Adds the findings from `CONFIG GET`.
 pub(super) async fn ask_for_configuration(
     session: &mut Session,
     facts: Option<&Facts>,
@@ -218,7 +217,7 @@ pub(super) async fn ask_for_configuration(
 
 const PUBSUB_BUFFER: &str = "client-output-buffer-limit";
 
-/// The settings that were told.
+/// The settings that the server reported.
 #[derive(Debug, Default)]
 struct ServerSettings(Vec<(&'static str, String)>);
 
@@ -274,7 +273,7 @@ fn persistence(facts: Option<&Facts>, settings: &ServerSettings, address: &str) 
 fn replicas(facts: Option<&Facts>, settings: &ServerSettings, address: &str) -> Option<Finding> {
     let facts = facts?;
     let connected = facts.number("connected_slaves").unwrap_or(0);
-    // Is there only if a number is set.
+    // The field exists only if a number is set.
     let good = facts.number("min_slaves_good_slaves");
     let wanted = settings.number("min-replicas-to-write").or(good.map(|_| 1))?;
     let good = good.unwrap_or(connected);

@@ -1,4 +1,4 @@
-//! The clock of a server, and how fast it answers.
+//! The clock of a server, and its response time.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -6,21 +6,21 @@ use lockcore::{BackendError, Diagnosis, Finding, Severity};
 
 use super::session::Session;
 
-/// The clocks of hosts that are synchronized differ by milliseconds.
+/// The largest allowed difference. Synchronized clocks differ by milliseconds.
 const MOST_APART: Duration = Duration::from_secs(1);
-/// The time is asked for so often. The fastest answer counts.
+/// The number of times that the clock is read. The fastest answer counts.
 const READINGS: usize = 3;
 
 const PINGS: usize = 20;
-/// No more pings are sent after so long.
+/// The time after which no more pings are sent.
 const LONGEST_PINGS: Duration = Duration::from_secs(5);
-/// In the middle, a problem from here on.
+/// A median from which on it is a problem.
 const SLOW: Duration = Duration::from_millis(100);
-/// In the middle, advice from here on.
+/// A median from which on there is advice.
 const SLUGGISH: Duration = Duration::from_millis(20);
-/// The slowest, a problem from here on.
+/// A slowest answer from which on it is a problem.
 const STALLED: Duration = Duration::from_secs(1);
-/// The slowest, advice from here on.
+/// A slowest answer from which on there is advice.
 const UNEVEN: Duration = Duration::from_millis(500);
 
 pub(super) async fn examine(
@@ -68,13 +68,13 @@ pub(super) async fn examine(
 /// A reading of a clock, and the uncertainty of it.
 #[derive(Clone, Copy, Debug)]
 struct Reading {
-    /// By how many seconds the server is ahead.
+    /// The number of seconds by which the server is ahead.
     ahead: f64,
     round_trip: Duration,
 }
 
 impl Reading {
-    /// Certainly, whenever the server read its clock.
+    /// Returns `true` if the clocks certainly differ, whenever the server read its own.
     fn is_apart(&self) -> bool {
         self.ahead.abs() - self.round_trip.as_secs_f64() / 2.0 > MOST_APART.as_secs_f64()
     }
@@ -128,7 +128,7 @@ impl Latency {
     }
 }
 
-/// `None` if the server was asked for nothing. An error is an answer as well.
+/// `None` if no ping was sent. An error is an answer as well.
 async fn latency(session: &mut Session) -> Result<Option<Latency>, BackendError> {
     let (mut times, began) = (Vec::with_capacity(PINGS), Instant::now());
     while times.len() < PINGS && began.elapsed() < LONGEST_PINGS {

@@ -15,12 +15,12 @@ use crate::{
 /// A Sentinel's answer: the primary, and the other Sentinels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
-    /// Where the primary is.
+    /// The location of the primary.
     pub(crate) primary: Endpoint,
-    /// The failover that made it the primary. It rises with each one. Unknown if the user has no
-    /// right to `SENTINEL MASTER`.
+    /// The failover that made it the primary. The number rises with each failover. Unknown if the
+    /// user has no right to `SENTINEL MASTER`.
     pub(super) epoch: Option<u64>,
-    /// The other Sentinels, as far as this one tells.
+    /// The other Sentinels that this one names.
     pub(super) others: Vec<Endpoint>,
     /// The Sentinel, as it is shown in messages.
     pub(super) named_by: String,

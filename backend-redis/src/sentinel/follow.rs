@@ -15,13 +15,13 @@ use super::{
 /// Sentinel that leads the failover.
 const EVENTS: [&str; 3] = ["+promoted-slave", "+failover-state-reconf-slaves", "+switch-master"];
 /// How often a Sentinel is asked although it has published nothing. A Sentinel that does not answer
-/// is left.
+/// is abandoned.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 /// The pauses before the next Sentinel: they double from the first to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Has one Sentinel tell where the primary is, or the next one if that is lost. Ends when nobody
+/// Follows the primary through one Sentinel, or the next one if that is lost. Ends when nobody
 /// listens to `answers` any more.
 pub(super) async fn follow(group: Arc<SentinelGroup>, answers: watch::Sender<Option<Answer>>) {
     let mut pause = FIRST_PAUSE;

@@ -20,16 +20,16 @@ use crate::{credentials::Login, in_turn::ask_in_turn, server::address::Place, ur
 
 /// How long a Sentinel may take to connect, and to answer.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How many Sentinels are remembered that the others name.
+/// The most Sentinels that are remembered because others name them.
 const MOST_LEARNED: usize = 16;
 
 /// The Sentinels of one primary.
 pub(crate) struct SentinelGroup {
     name: String,
-    /// How servers are reached, but for the address.
+    /// How servers are reached, except for the address.
     servers: ConnectionInfo,
     login: Login,
-    /// The most that a Sentinel may take to connect, as the user set it.
+    /// The longest time that a Sentinel may take to connect, as the user set it.
     connect_timeout: Duration,
     /// The Sentinels in the order in which they are asked. Critical sections are short and do not
     /// await, so this is not tokio's mutex.
@@ -173,7 +173,7 @@ impl SentinelGroup {
                 sentinels.push(Sentinel { info, is_learned: true });
             }
         }
-        // Those that were learned from a Sentinel and that it does not know any more are gone.
+        // Sentinels that were learned from this one, and that it no longer knows, are gone.
         let names = |sentinel: &Sentinel| {
             let address = sentinel.address();
             address == answer.named_by
@@ -188,7 +188,7 @@ impl SentinelGroup {
     }
 
     fn none_knows(&self, failures: Vec<BackendError>) -> BackendError {
-        // An error that lasts is not hidden behind one that may pass, unless a retry can help.
+        // A permanent error is not hidden behind a temporary one, unless a retry can help.
         let kind = match failures.iter().find(|failure| failure.is_retryable()) {
             Some(_) => BackendErrorKind::Unavailable,
             None => failures.first().map_or(BackendErrorKind::Configuration, BackendError::kind),

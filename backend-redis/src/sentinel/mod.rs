@@ -1,10 +1,10 @@
-//! Redis Sentinel: the primary is where the Sentinels say.
+//! Redis Sentinel: the Sentinels tell where the primary is.
 //!
 //! - [`group`] knows the Sentinels, and asks one after the other where the primary is. It is asked
 //!   for every connection that is opened.
-//! - [`answer`] is what a Sentinel says.
-//! - [`follow`] is told by a Sentinel when there is another primary. Then connections to the old
-//!   one are given up, and attempts to open one are given up as well.
+//! - [`answer`] is the answer of a Sentinel.
+//! - [`follow`] is told by a Sentinel when there is another primary. Connections to the old one are
+//!   then given up, and so are attempts to open one.
 //! - [`releases`] are repeated at the new primary.
 
 mod answer;
@@ -39,7 +39,7 @@ impl SentinelAddress {
         &self.group
     }
 
-    /// Returns what the task is told. Starts the task if none runs.
+    /// Returns the receiver of the answers. Starts the task if none runs.
     fn followed(&self) -> watch::Receiver<Option<Answer>> {
         let mut followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
         match followed.as_ref().filter(|followed| followed.has_changed().is_ok()) {

@@ -1,7 +1,7 @@
 //! [`RecentReleases`]: releases that a failover may have undone.
 //!
-//! A failover by hand promotes the replica first. For a second or two, the old primary goes on
-//! answering, and what it answers is lost: a lock that was released there is still held at the new
+//! A manual failover promotes the replica first. For a second or two, the old primary goes on
+//! answering, and its writes are lost: a lock that was released there is still held at the new
 //! primary. So the releases of the last seconds are repeated there. A release names its hold, so it
 //! does no harm to the next one.
 
@@ -26,13 +26,13 @@ use crate::{
     server::{CommandConnection, Identity, Server},
 };
 
-/// How much older than the last one a release may be.
+/// The greatest age of a release, relative to the last one.
 const KEPT: Duration = Duration::from_secs(3);
-/// How long the next primary is looked for. After that, most leases have ended.
+/// How long to look for the next primary. After that, most leases have ended.
 const SOUGHT: Duration = Duration::from_secs(60);
 /// The pause after releases that could not be repeated.
 const PAUSE: Duration = Duration::from_millis(200);
-/// How many are remembered at most: some 4 MB.
+/// The most releases that are remembered: some 4 MB.
 const MOST: usize = 10_000;
 
 /// The last releases that the primary has answered.
@@ -42,7 +42,7 @@ pub(crate) struct RecentReleases {
     key_prefix: Arc<str>,
     /// Critical sections are short and do not await, so this is not tokio's mutex.
     state: Mutex<State>,
-    /// Notified of a release that a primary answered which has been succeeded.
+    /// Notified of a release that was answered by a primary which has been succeeded.
     is_late: Notify,
 }
 
@@ -88,7 +88,7 @@ impl RecentReleases {
         connection: &Arc<CommandConnection>,
     ) {
         if request.remaining > 0 {
-            // Repeated later, it would undo what has been acquired or released since.
+            // If it were repeated later, it would undo what has been acquired or released since.
             return;
         }
         let (request, at) = (request.clone(), Instant::now());
@@ -117,7 +117,7 @@ impl RecentReleases {
         Some(runtime.spawn(self.clone().follow(changes)))
     }
 
-    /// Repeats the releases wherever the server moves. Ends with the server.
+    /// Repeats the releases at each server that takes over. Ends with the server.
     async fn follow(self: Arc<Self>, mut changes: watch::Receiver<()>) {
         let mut are_left = false;
         loop {
@@ -127,8 +127,8 @@ impl RecentReleases {
                 () = tokio::time::sleep(PAUSE), if are_left => {}
             }
             let Some(server) = self.server.upgrade() else { return };
-            // A client that is idle would not connect before its next renewal. After a failed
-            // attempt, the next change is at hand.
+            // An idle client would not connect before its next renewal. After a failed attempt, the
+            // next change follows soon.
             let connection = match server.current() {
                 None if self.are_recent() => server.connection().await.ok(),
                 current => current,
@@ -146,8 +146,8 @@ impl RecentReleases {
         self.state().releases.back().is_some_and(|last| last.at.elapsed() <= SOUGHT)
     }
 
-    /// Repeats what another server has answered, however long ago that is. Returns `true` if some
-    /// are to be repeated once more.
+    /// Repeats the releases that another server has answered, however long ago. Returns `true` if
+    /// some are to be repeated once more.
     async fn repeat(&self, connection: &Arc<CommandConnection>) -> bool {
         let lost: Vec<Answered> = {
             let releases = &mut self.state().releases;

@@ -10,16 +10,16 @@ use crate::{
 
 const DEFAULT_PORT: u16 = 26379;
 
-/// What a URL with the scheme `redis+sentinel` or `rediss+sentinel` says.
+/// The contents of a URL with the scheme `redis+sentinel` or `rediss+sentinel`.
 pub(crate) struct SentinelUrl {
-    /// How the servers are reached, but for the address.
+    /// How the servers are reached, except for the address.
     pub(crate) servers: ConnectionInfo,
     pub(crate) sentinels: Vec<ConnectionInfo>,
     pub(crate) name: String,
 }
 
 impl SentinelUrl {
-    /// Reaches the Sentinels like the server at `like`, but for the address.
+    /// Reaches the Sentinels like the server at `like`, except for the address.
     pub(crate) fn with_sentinels_like(mut self, like: &ConnectionInfo) -> Self {
         for sentinel in &mut self.sentinels {
             if let Some(endpoint) = endpoint(sentinel.addr()) {

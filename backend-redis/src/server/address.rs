@@ -1,4 +1,4 @@
-//! [`Locate`]: where a server is.
+//! [`Locate`]: the location of a server.
 
 use std::{fmt, future::pending};
 
@@ -12,7 +12,7 @@ pub(crate) trait Locate: fmt::Debug + Send + Sync {
     /// so that it can follow a server that moves.
     async fn locate(&self) -> Result<Place, BackendError>;
 
-    /// Waits until another place has succeeded `place`, as far as anybody tells.
+    /// Waits until another place has succeeded `place`, as far as that is known.
     async fn moved(&self, _place: &Place) {
         pending().await
     }
@@ -23,15 +23,15 @@ pub(crate) trait Locate: fmt::Debug + Send + Sync {
     /// Notes that a connection was lost.
     fn lost(&self) {}
 
-    /// Notes that requests wait, and nothing is answered.
+    /// Notes that requests are waiting and nothing is answered.
     fn fell_silent(&self) {}
 }
 
-/// Where a server is, and how to log in.
+/// The location of a server, and how to log in.
 #[derive(Clone)]
 pub(crate) struct Place {
     pub(crate) info: ConnectionInfo,
-    /// The Sentinel that named the place, if one did, and since which failover.
+    /// The Sentinel that named the place, if one did, and the failover that made it the primary.
     pub(crate) named_by: Option<String>,
     pub(crate) epoch: Option<u64>,
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use lockcore::{BackendError, BackendErrorKind};
 use redis::aio::MultiplexedConnection;
 
-/// Which server answered. Unknown if the user has no right to `INFO`, or if the server does not
-/// say.
+/// The identity of a server. Unknown if the user has no right to `INFO`, or if the server does not
+/// report it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Identity {
     /// Changes when the server restarts.
@@ -18,7 +18,7 @@ pub(crate) struct Identity {
 impl Identity {
     fn of(info: &str) -> Self {
         let told = |field: &str| Some(value(info, field)).filter(|text| !text.is_empty());
-        // Others tell the version of the Redis that they are compatible with as well.
+        // Others also report the version of Redis that they are compatible with.
         let mut names = ["valkey", "dragonfly", "redis"].into_iter();
         let software = names.find_map(|name| {
             let version = told(&format!("{name}_version"))?;
@@ -27,7 +27,7 @@ impl Identity {
         Self { run_id: told("run_id").map(Arc::from), software }
     }
 
-    /// Returns `true` if it can be told from others.
+    /// Returns `true` if it can be distinguished from others.
     pub(crate) fn is_known(&self) -> bool {
         self.run_id.is_some()
     }
@@ -60,7 +60,7 @@ impl Identity {
     }
 }
 
-/// What a server says about itself.
+/// A server's report about itself.
 #[derive(Debug)]
 pub(super) struct Facts {
     /// `None` if the user has no right to `INFO`.
@@ -80,7 +80,7 @@ impl Facts {
     }
 }
 
-/// Checks a server by what it says.
+/// Checks a server by its report.
 ///
 /// Refuses a replica, a Sentinel, a server that is loading its data and,
 /// unless `eviction_allowed`, a server that evicts keys. Logs settings that may lose locks. If the

@@ -1,11 +1,11 @@
-//! [`ServerClock`]: what a connection knows of its server's clock, to propose fencing tokens.
+//! [`ServerClock`]: a connection's knowledge of its server's clock, for proposing fencing tokens.
 //!
-//! Tokens follow the server's clock, so that they rise even if the last token is lost. For a script
-//! to ask for the time and to write a number of 16 digits costs as much as to store a hold. So a
-//! client that has learned the time lately proposes the token of its next hold. A proposal is not
-//! ahead of the server's clock, and at most [`MAX_LAG`] and some milliseconds behind it when it is
-//! sent. A lock that was acquired and released a moment ago needs no proposal: its next token can
-//! just follow the last one, which the clock is not far ahead of. What was learned belongs to the
+//! Tokens follow the server's clock, so that they rise even if the last token is lost. Asking for
+//! the time and writing a number of 16 digits costs a script as much as storing a hold. So a client
+//! that has learned the time recently proposes the token of its next hold. A proposal is not ahead
+//! of the server's clock, and at most [`MAX_LAG`] and some milliseconds behind it when it is sent.
+//! A lock that was acquired and released a moment ago needs no proposal: its next token can just
+//! follow the last one, which the clock is not far ahead of. This knowledge belongs to the
 //! connection: another server has another clock, and other last tokens.
 
 use std::{
@@ -25,19 +25,20 @@ use crate::{
     script::ScriptCall,
 };
 
-/// A reading serves for so long. The server's clock may be set meanwhile.
+/// How long a reading is used. The server's clock may be set meanwhile.
 const MAX_AGE: Duration = Duration::from_secs(1);
 
-/// A reading that took longer than this is not used: the server's clock may be ahead of it by as
-/// much.
+/// A reading that took longer than this is not used, because the server's clock may be ahead of it
+/// by that much.
 const MAX_LAG: Duration = Duration::from_millis(100);
 
-/// One of so many microseconds is left out, because the two clocks may not run at the same rate.
+/// One of this many microseconds is left out, because the two clocks may run at different rates.
 /// Clocks that are being corrected differ by up to 500 in a million.
 const DRIFT: u64 = 1_000;
 
 /// Tokens that are proposed within the same microsecond follow each other, so that each reply fits
-/// one request. More than so many microseconds are not made up for: the server's clock was set back.
+/// one request. A lead of more than this many microseconds is not made up for, because the server's
+/// clock was set back.
 const MAX_LEAD: u64 = 1_000;
 
 /// The clock of a server.
@@ -57,7 +58,7 @@ struct ClockState {
     recent: RecentTokens,
 }
 
-/// The server's time in microseconds, and when it came here.
+/// The server's time in microseconds, and when it arrived.
 #[derive(Clone, Copy, Debug)]
 struct Reading {
     micros: u64,
@@ -67,7 +68,7 @@ struct Reading {
 /// Where the tokens of an acquisition come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TokenSource {
-    /// The script issues them. The first is the proposed one, if there is one and it will do.
+    /// The script issues them. The first is the proposed one, if there is one and it is suitable.
     Script(Option<u64>),
     /// They follow the last token of the lock, which is this one or a later one.
     Last(u64),
@@ -381,7 +382,7 @@ mod tests {
             clock.propose_at(at + Duration::from_micros(after), request).source
         };
         assert_eq!(source(40, &usual()), TokenSource::Last(MICROS + 5));
-        // Asked for once more, the lock may be held.
+        // At a second request, the lock may be held.
         assert_eq!(source(40, &usual()), TokenSource::Script(Some(MICROS + 39)));
         let three = request(LEASE, 3);
         let outcome = Restored::Granted { last: MICROS + 18 };

@@ -14,7 +14,7 @@ use super::{
     pace::Pace,
 };
 
-/// Has the connection in use, and opens the next one.
+/// Keeps the connection in use, and opens the next one.
 #[derive(Debug)]
 pub(crate) struct Commands {
     opener: Arc<Opener>,
@@ -103,7 +103,7 @@ impl Commands {
                 Ok(Some(outcome)) => return outcome,
                 // The attempt has ended with its runtime. The next one is made on this runtime.
                 Ok(None) => {}
-                // Nobody drives the runtime of the attempt.
+                // The runtime of the attempt is not being driven.
                 Err(_) => return Err(self.abandon(&attempt, limit)),
             }
         }

@@ -47,13 +47,13 @@ pub(crate) struct CommandConnection {
     pub(super) unacknowledged: Unacknowledged,
     /// The server behind the connection.
     pub(crate) identity: Identity,
-    /// No other connection of this process has this number.
+    /// A number that is unique among the connections of this process.
     serial: u64,
     /// Set when the server has refused a call because its keys were in different slots.
     splits_batches: Arc<AtomicBool>,
     life: Arc<Life>,
     pulse: Arc<Pulse>,
-    /// Where the server is.
+    /// The location of the server.
     address: Arc<dyn Locate>,
     /// Gives the connection up when the server has been succeeded.
     successor: AbortHandle,
@@ -64,7 +64,7 @@ pub(crate) struct CommandConnection {
 struct Life {
     state: AtomicU8,
     home: Home,
-    /// Notified when replies are not waited for any longer.
+    /// Notified when replies are no longer waited for.
     severed: Notify,
 }
 
@@ -77,7 +77,7 @@ const OUT_OF_STEP: u8 = 2;
 /// The server has been succeeded, and replies are not waited for any longer.
 const SEVERED: u8 = 3;
 
-/// The replies of a server that has been succeeded are waited for so long.
+/// How long to wait for the replies of a server that has been succeeded.
 const LAST_REPLIES: Duration = Duration::from_millis(100);
 
 impl Life {
@@ -101,7 +101,7 @@ impl Life {
         self.severed.notify_waiters();
     }
 
-    /// Waits until replies are not waited for any longer.
+    /// Resolves when replies are no longer waited for.
     async fn severed(&self) {
         let severed = self.severed.notified();
         if self.state.load(Ordering::Acquire) != SEVERED {
@@ -192,7 +192,7 @@ impl CommandConnection {
         }
     }
 
-    /// The name and the version of the server software, as it told.
+    /// The name and the version of the server software, as the server reports them.
     pub(crate) fn software(&self) -> Option<(String, String)> {
         self.identity.software()
     }
@@ -214,7 +214,7 @@ impl CommandConnection {
         command: impl Fn(bool) -> Cmd,
     ) -> RedisResult<Value> {
         self.clock.forget(call);
-        // It may be the release that undoes an acquisition.
+        // The command may be the release that undoes an acquisition.
         self.write_batch();
         self.try_send(command).await
     }
@@ -312,7 +312,7 @@ impl CommandConnection {
         }
     }
 
-    /// Decodes a reply. If it does not fit its request, nor may the next ones.
+    /// Decodes a reply. If it does not fit its request, the next ones may not fit either.
     pub(crate) fn decode<T>(
         &self,
         reply: Value,
@@ -331,8 +331,8 @@ impl CommandConnection {
         self.life.end(OUT_OF_STEP);
     }
 
-    /// Gives the connection up if a script has passed on an error that says that this is not the
-    /// place for locks.
+    /// Gives the connection up if a script has passed on an error that says that this server is not
+    /// the place for locks.
     pub(crate) fn heed(&self, text: &str) {
         if error::says_not_here(text) {
             self.give_up();

@@ -1,18 +1,18 @@
 //! One server, and the two connections to it: one for commands, one for messages.
 //!
-//! - [`address`] says where the server is. It is asked for every connection that is opened.
+//! - [`address`] tells where the server is. It is asked for every connection that is opened.
 //! - [`opener`] opens a connection and [`check`]s the server behind it. Each of the two connections
 //!   has its [`pace`].
 //! - [`commands`] has the [`connection`] for commands, on which [`batch`] sends several at once.
-//! - [`clock`] is what is known of the server's clock and of the last tokens ([`recent`]), for the
-//!   next tokens.
+//! - [`clock`] knows the server's clock and the last tokens ([`recent`]), for the next tokens.
 //! - [`messages`] has the connection for messages. It belongs to a connection for commands, and is
 //!   replaced with it.
 //!
-//! A connection is given up when it breaks, stops answering, answers what was not asked, or says
-//! that this is not the place for locks ([`error::says_not_here`](crate::error::says_not_here)).
-//! The next connection goes where the address leads by then, maybe to another server. The [`pulse`]
-//! of a connection tells its address earlier that the server may be down.
+//! A connection is given up when it breaks, stops answering, sends a reply that fits no request, or
+//! says that this is not the place for locks
+//! ([`error::says_not_here`](crate::error::says_not_here)). The next connection goes where the
+//! address leads by then, possibly to another server. The [`pulse`] of a connection tells its
+//! address earlier that the server may be down.
 
 pub(crate) mod address;
 mod batch;
@@ -139,8 +139,8 @@ impl Server {
         connection.decode(reply, decode)
     }
 
-    /// Sends a command that does not depend on the role of the server, if need be through a
-    /// connection that is closed afterwards.
+    /// Sends a command that does not depend on the role of the server, through a temporary
+    /// connection if necessary.
     pub(crate) async fn ask(&self, command: Cmd, doing: &str) -> Result<Value, BackendError> {
         let reply = match self.current() {
             Some(connection) => connection.query(command).await,
@@ -164,7 +164,7 @@ impl Server {
         Ok((connection, place.address()))
     }
 
-    /// Where connections would lead to now, and how they are opened.
+    /// The place that connections would lead to now, and how they are opened.
     pub(crate) async fn place_and_options(
         &self,
     ) -> Result<(ConnectionInfo, ConnectOptions), BackendError> {

@@ -23,7 +23,7 @@ use crate::{credentials::Login, error};
 const MAX_WAITS: u32 = 3;
 
 /// The core drops a request after five seconds. A connection that does not answer is given up
-/// before, so that the next request does not meet it again.
+/// before that, so that the next request does not use it again.
 const LONGEST_REPLY: Duration = Duration::from_secs(4);
 
 /// How connections are opened, wherever they lead.
@@ -40,22 +40,22 @@ pub(crate) struct ConnectOptions {
 pub(crate) struct Opener {
     pub(super) address: Arc<dyn Locate>,
     options: ConnectOptions,
-    /// Whether the server is a node of a cluster. Found out with the first connection.
+    /// `true` if the server is a node of a cluster. Set by the first connection.
     pub(super) is_cluster_node: OnceLock<bool>,
     /// Set when the server has refused a call because its keys were in different slots.
     pub(super) splits_batches: Arc<AtomicBool>,
     /// Cleared when the server has refused an acquisition without a script.
     pub(super) can_restore: Arc<AtomicBool>,
-    /// The server at the last connection for commands, and since when it is another one than
-    /// before.
+    /// The server at the last connection for commands, and the time since which it differs from the
+    /// one before.
     last: Mutex<(Identity, Option<Instant>)>,
     /// The sessions at the server that its connections for commands had last, one for each purpose.
     sessions: [Mutex<Option<Session>>; 2],
 }
 
 impl Opener {
-    /// Creates an opener for the server at `address`. It may be known whether that is a node of a
-    /// cluster.
+    /// Creates an opener for the server at `address`. It may be known already whether that is a
+    /// node of a cluster.
     pub(crate) fn new(
         address: Arc<dyn Locate>,
         options: ConnectOptions,
@@ -83,13 +83,13 @@ impl Opener {
         if last.0.contradicts(identity) {
             last.1 = Some(Instant::now());
         }
-        // What cannot be told now was told before, perhaps.
+        // An identity that cannot be found out now may be known from before.
         if identity.is_known() {
             last.0 = identity.clone();
         }
     }
 
-    /// How long an attempt to connect takes at most, with the check and the pause before it.
+    /// The longest time that an attempt to connect takes, with the check and the pause before it.
     pub(super) fn longest_attempt(&self) -> Duration {
         3 * self.options.connect_timeout + self.options.response_timeout + Duration::from_secs(1)
     }
@@ -146,9 +146,9 @@ impl Opener {
         Ok((connection, identity))
     }
 
-    /// Ends the session of the connection that this one succeeds, if the server has it still. What
-    /// was sent over that one must not be carried out later than what will be sent over this one
-    /// (C17).
+    /// Ends the session of the connection that this one succeeds, if the server has it still.
+    /// Requests that were sent over the old connection must not be carried out after those that are
+    /// sent over this one (C17).
     async fn succeed(
         &self,
         purpose: Purpose,
@@ -217,7 +217,7 @@ impl Opener {
     }
 }
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// Commands: the server has to be one that can be trusted with locks.
@@ -242,7 +242,7 @@ impl Purpose {
     }
 }
 
-/// A new connection, and where it leads.
+/// A new connection, and the place that it leads to.
 pub(super) struct Opened {
     pub(super) connection: MultiplexedConnection,
     pub(super) identity: Identity,

@@ -1,4 +1,4 @@
-//! [`Pace`]: how often connections are opened to a server that does not serve.
+//! [`Pace`]: limits how often connections are opened to a server that does not serve.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -13,8 +13,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 /// The average time between attempts, whether they fail or not: at most 20 a second.
 const SPACING: Duration = Duration::from_millis(50);
-/// So many attempts may follow each other at once, so that connections that break now and then are
-/// replaced at once.
+/// The most attempts that may follow each other immediately, so that connections that break now and
+/// then are replaced at once.
 const BURST: u32 = 10;
 
 /// The attempts to open one of the connections to a server.
@@ -52,7 +52,7 @@ impl Pace {
     /// Runs an attempt to connect when it is time.
     ///
     /// # Errors
-    /// That of the attempt.
+    /// The error of the attempt.
     ///
     /// # Cancel safety
     /// An attempt that is dropped while it waits leaves its turn to the next.

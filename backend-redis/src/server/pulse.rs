@@ -23,10 +23,10 @@ const BEAT: Duration = Duration::from_millis(200);
 pub(super) struct Pulse {
     /// The number of the last request.
     sent: AtomicUsize,
-    /// The number of the last request whose reply was seen. Those before it were answered, too,
-    /// even if nobody polls them.
+    /// The number of the last request whose reply was seen. The requests before it were answered
+    /// too, even if nobody polls them.
     answered: AtomicUsize,
-    /// How many requests are neither answered nor dropped.
+    /// The number of requests that are neither answered nor dropped.
     waiting: AtomicUsize,
     is_watched: AtomicBool,
 }

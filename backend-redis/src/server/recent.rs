@@ -1,15 +1,15 @@
-//! [`RecentTokens`]: the locks that a connection has acquired and released lately.
+//! [`RecentTokens`]: the locks that a connection has recently acquired and released.
 
 use std::{hash::BuildHasher, mem, sync::Arc};
 
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
-/// The next token may follow a last one that is at most so many microseconds away from the server's
-/// clock. Tokens follow the clock so that they rise even if the last one is lost, in a failover for
-/// example, which takes longer than that.
+/// The next token may follow a last one that is at most this many microseconds away from the
+/// server's clock. Tokens follow the clock so that they rise even if the last one is lost, in a
+/// failover for example, which takes longer than that.
 pub(super) const MAX_AWAY: u64 = 50_000;
 
-/// The locks that were acquired through a connection lately, and their last tokens.
+/// The locks that were recently acquired through a connection, and their last tokens.
 ///
 /// A lock that was released through the same connection is most likely free. The next token of such
 /// a lock need not be found by a script: see [`restore`](crate::restore). A connection to another
@@ -17,7 +17,7 @@ pub(super) const MAX_AWAY: u64 = 50_000;
 #[derive(Debug, Default)]
 pub(super) struct RecentTokens {
     young: FxHashMap<Arc<str>, RecentToken>,
-    /// Those that were acquired between one and two times [`MAX_AWAY`] before the last one.
+    /// The locks that were acquired between one and two times [`MAX_AWAY`] before the last one.
     old: FxHashMap<Arc<str>, RecentToken>,
     /// The token that began `young`.
     begin: u64,
@@ -142,7 +142,7 @@ mod tests {
             recent.released(&lock(number), "a");
             let known = recent.young.len() + recent.old.len();
             assert!(known <= 1_004, "{known}");
-            // All that may be asked for are among them.
+            // All tokens that may be asked for are among them.
             let first = number.saturating_sub(MAX_AWAY / STEP);
             let [young, old] = [&recent.young, &recent.old];
             assert!(young.contains_key(&lock(first)) || old.contains_key(&lock(first)));

@@ -1,13 +1,13 @@
-//! Waiting for replicas: holds that are granted at the same time share one `WAIT`.
+//! Waiting for replicas: holds that are granted concurrently share one `WAIT`.
 //!
 //! `WAIT` counts the replicas that have everything that was written on its connection before, and
 //! blocks this connection until there are enough, or until the time is up. It is sent when a hold
-//! has been granted, on the same connection, so a refused acquisition waits for no replica.
-//! Meanwhile granted holds share the next one. A connection that has been replaced leads to no
-//! other server, so its `WAIT` fails or counts what was written on it.
+//! has been granted, on the same connection, so a refused acquisition waits for no replica. Holds
+//! that are granted meanwhile share the next one. A connection that has been replaced leads to no
+//! other server, so its `WAIT` fails or counts the writes on that connection.
 //!
 //! On a cluster, a hold may move to another node meanwhile, whose replicas are not counted. So the
-//! key of the hold is looked up behind `WAIT`: if it is there, it has been there all the time.
+//! key of the hold is looked up after `WAIT`: if it is there, it has been there all the time.
 
 use std::{
     mem,
@@ -37,7 +37,7 @@ pub(crate) struct Unacknowledged(Mutex<Queue>);
 #[derive(Debug, Default)]
 struct Queue {
     waiting: Vec<Waiting>,
-    /// Whether a task sends `WAIT` for those who wait.
+    /// `true` while a task sends `WAIT` for the waiting acquisitions.
     has_sender: bool,
 }
 
@@ -60,8 +60,8 @@ impl Unacknowledged {
         !mem::replace(&mut queue.has_sender, true)
     }
 
-    /// Takes the first that waits, and all others with the same demand. If nobody waits, the sender
-    /// is done.
+    /// Takes the first waiting acquisition, and all others with the same demand. If there is none,
+    /// the sender is done.
     fn next(&self) -> Vec<Waiting> {
         let mut queue = self.lock();
         queue.waiting.retain(|waiting| !waiting.acknowledged.is_closed());
@@ -73,7 +73,8 @@ impl Unacknowledged {
     }
 }
 
-/// Sends `WAIT` as long as anybody waits. If it is dropped with its runtime, nobody waits in vain.
+/// Sends `WAIT` as long as acquisitions wait. If it is dropped with its runtime, none of them waits
+/// in vain.
 struct WaitSender {
     connection: Arc<CommandConnection>,
     is_done: bool,

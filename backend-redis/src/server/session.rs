@@ -1,4 +1,4 @@
-//! [`Session`]: what a connection is to the server.
+//! [`Session`]: a connection from the server's point of view.
 
 use lockcore::BackendError;
 use redis::{Cmd, FromRedisValue, aio::MultiplexedConnection};
@@ -9,7 +9,7 @@ use crate::error;
 /// A connection as its server knows it.
 #[derive(Clone, Debug)]
 pub(super) struct Session {
-    /// No other connection to the server has this number, for as long as it runs.
+    /// A number that is unique among the connections of the running server.
     pub(super) id: u64,
     pub(super) server: Identity,
 }
@@ -21,7 +21,7 @@ pub(super) async fn id(
     ask(redis::cmd("CLIENT").arg("ID"), connection).await
 }
 
-/// Ends a session, if it is still there and the user has the right to that. It is over when this
+/// Ends a session, if it still exists and the user has the right to end it. It is over when this
 /// returns.
 pub(super) async fn end(
     id: u64,

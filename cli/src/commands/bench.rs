@@ -66,11 +66,11 @@ pub(crate) struct Args {
 }
 
 const LONGEST: Duration = Duration::from_secs(600);
-/// Of the locks, which nobody needs when this process has died.
+/// The lease of the locks, which nobody needs when this process has died.
 const LEASE: Duration = Duration::from_secs(10);
 /// How long the end may take if the store does not answer: longer than a request.
 const LONGEST_END: Duration = Duration::from_secs(12);
-/// In nanoseconds, as all measured times.
+/// In nanoseconds, like all measured times.
 const LONGEST_TIME: u64 = 60_000_000_000;
 
 fn parse_seconds(text: &str) -> Result<Duration, String> {
@@ -83,7 +83,7 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
 pub(crate) async fn bench(args: &Args, common: &Common) -> Result<Exit, Failure> {
     let cannot_listen =
         |error| Failure::new(Exit::UNAVAILABLE, format!("cannot listen to signals: {error}"));
-    // Before the first lock is there.
+    // Before the first lock is taken.
     let mut signals = Signals::listen().map_err(cannot_listen)?;
     let unique = RandomState::new().hash_one(process::id());
     let name = |task| format!("{}:{unique:016x}:{task}", args.name);
@@ -114,8 +114,8 @@ pub(crate) async fn bench(args: &Args, common: &Common) -> Result<Exit, Failure>
     Ok(signal.map_or(Exit::SUCCESS, Exit::of_signal))
 }
 
-/// Waits for `cleaning`, but not for longer than [`LONGEST_END`], nor until after the second signal
-/// of all. Returns the signal that has ended the run, or that came since.
+/// Waits for `cleaning`, but no longer than [`LONGEST_END`], and not beyond the second signal.
+/// Returns the signal that ended the run, or that came since.
 async fn end_in_time(
     cleaning: impl Future<Output = Result<(), Failure>>,
     mut signal: Option<i32>,
@@ -146,7 +146,7 @@ fn not_all_released(signal: i32) -> Failure {
     Failure::new(Exit::of_signal(signal), "ended before all locks were released")
 }
 
-/// Leaves nothing at the store.
+/// Removes everything from the store.
 async fn clean(locks: &Locks, traces: &Traces, names: &[LockName]) -> Result<(), Failure> {
     locks.close().await?;
     let mut removing = JoinSet::new();
@@ -213,7 +213,7 @@ impl Run {
         names: &[LockName],
         signals: &mut Signals,
     ) -> (Result<Times, Failure>, Option<i32>) {
-        // One for all tasks: those of a thousand would take hundreds of megabytes.
+        // Shared by all tasks: a thousand of these would take hundreds of megabytes.
         let times = match Times::new() {
             Ok(times) => Arc::new(Mutex::new(times)),
             Err(failure) => return (Err(failure), None),
@@ -231,7 +231,7 @@ impl Run {
                 tokio::select! {
                     gathered = &mut gathering => break gathered,
                     number = signals.next_end() => {
-                        // The second one does not wait for requests any more.
+                        // After the second signal, requests are no longer waited for.
                         if signal.replace(number.as_raw()).is_some() {
                             break Err(not_all_released(number.as_raw()));
                         }
@@ -245,12 +245,12 @@ impl Run {
                 }
             }
         };
-        // Those that are left drop their guards, which releases their locks.
+        // The remaining tasks drop their guards, which releases their locks.
         tasks.shutdown().await;
         (gathered, signal)
     }
 
-    /// Waits for the tasks, and returns what they have measured.
+    /// Waits for the tasks, and returns their measurements.
     async fn gather(
         &self,
         tasks: &mut JoinSet<Result<(), Failure>>,
@@ -371,10 +371,10 @@ impl Report {
     }
 }
 
-/// Of the longest bar.
+/// The width of the longest bar.
 const WIDTH: u64 = 40;
 
-/// Counts in buckets, of which each is twice as wide as the one before it.
+/// Counts in buckets, each twice as wide as the one before it.
 fn buckets(times: &Times) -> Vec<Bucket> {
     let all = [&times.acquire, &times.release];
     let least = all.iter().map(|times| times.min()).min().unwrap_or(0);

@@ -15,7 +15,7 @@ use crate::{
     store::StoreUrl,
 };
 
-/// How long it may take to read who waits for whom.
+/// The time limit for reading who waits for whom.
 const LONGEST_LOOK: Duration = Duration::from_secs(15);
 
 const AFTER_HELP: &str = "\
@@ -70,10 +70,10 @@ pub(crate) async fn doctor(args: &Args, common: &Common) -> Result<Exit, Failure
     Ok(if diagnosis.has_problems() { Exit::UNFIT } else { Exit::SUCCESS })
 }
 
-/// Adds what clients have told of waiting for each other.
+/// Adds the deadlocks that clients have recorded.
 async fn look_for_deadlocks(store: &StoreUrl, diagnosis: &mut Diagnosis) {
-    // A store that refuses clients has its finding already, and where no lock has ever been, nobody
-    // waits.
+    // A store that refuses clients has its finding already, and in a store that was never used,
+    // nobody waits.
     let Ok(store) = store.open_as_it_is().await else { return };
     let found = timeout(LONGEST_LOOK, deadlocks(&store.locks)).await;
     let unknown = match found {
@@ -82,7 +82,7 @@ async fn look_for_deadlocks(store: &StoreUrl, diagnosis: &mut Diagnosis) {
         Err(_) => format!("the store did not answer within {LONGEST_LOOK:?}"),
     };
     if !diagnosis.is_sound() {
-        // What was found may be the reason.
+        // The findings may explain the reason.
         return;
     }
     diagnosis.add(
@@ -149,7 +149,7 @@ impl Report {
         text + &self.summary() + "\n"
     }
 
-    /// What was found, in a few words.
+    /// The findings, in a few words.
     fn summary(&self) -> String {
         if self.findings.is_empty() {
             return "sound: nothing was found".to_owned();

@@ -77,7 +77,7 @@ pub(crate) async fn ls(args: &Args, common: &Common) -> Result<Exit, Failure> {
     Ok(Exit::SUCCESS)
 }
 
-/// Says how many names could not be read, and why the first of them could not.
+/// Reports the number of unreadable names, and the error of the first one.
 fn tell_of_failures(reports: &[Report]) {
     let mut failed =
         reports.iter().filter_map(|report| Some((&report.name, report.error.as_ref()?)));
@@ -101,7 +101,7 @@ fn table(reports: &[Report]) -> Table {
             (true, Some(seconds)) => Some(format!("{seconds:.1} s")),
         };
         if let Some(error) = &report.error {
-            // In the last column, so that it makes none wider.
+            // In the last column, so that it makes no column wider.
             table.row([&report.name, "unreadable", "-", "-", "-", error]);
             continue;
         }
@@ -118,10 +118,10 @@ fn table(reports: &[Report]) -> Table {
     table
 }
 
-/// After so long a time, one wants to know how far it is.
+/// The time after which progress is shown.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How far the list is, on a terminal, when it takes longer than [`PATIENCE`].
+/// The progress of the list, shown on a terminal when it takes longer than [`PATIENCE`].
 struct Progress {
     is_on_terminal: bool,
     began: Instant,
@@ -146,7 +146,7 @@ impl Progress {
 }
 
 impl Drop for Progress {
-    /// The line is erased: it is no part of the output.
+    /// Erases the line, because it is not part of the output.
     fn drop(&mut self) {
         if self.is_shown.get() {
             let _ = write!(io::stderr(), "\r\u{1b}[K");

@@ -30,7 +30,7 @@ pub(crate) struct Args {
 
 pub(crate) fn man(args: &Args) -> Result<Exit, Failure> {
     let mut program = cli::description();
-    // So that the commands know what they are part of.
+    // Completes the names of the commands with that of the program.
     program.build();
     if let Some(dir) = &args.dir {
         let failed = |error| {

@@ -63,7 +63,7 @@ pub(crate) async fn release(args: &Args, common: &Common) -> Result<Exit, Failur
         if !is_confirmed(&name, &holders)? {
             return Err(Failure::new(Exit::NOT_HAD, "nothing was released"));
         }
-        // The answer was about the holder that was shown.
+        // The answer applies only to the holder that was shown.
         if Report::of(&*store.backend, &lock_name).await?.holders_in_words() != holders {
             let message = format!("nothing was released: {name} has another holder by now");
             return Err(Failure::new(Exit::NOT_HAD, message));

@@ -163,7 +163,7 @@ pub(crate) async fn run(args: Args, common: &Common) -> Result<Exit, Failure> {
     let connecting = async {
         // One task asks for one lock, so that there is nobody to hand it over to.
         let builder = url.connect().await?.lease(args.lease).hand_over(Duration::ZERO);
-        // A command waits through an outage that it would be let run through.
+        // A waiting command tolerates an outage that a running one would survive.
         Ok::<Locks, Failure>(builder.retry_for(args.lease).build()?)
     };
     let locks = match or_signal(&mut signals, within(args.wait, connecting)).await {
@@ -185,7 +185,7 @@ pub(crate) async fn run(args: Args, common: &Common) -> Result<Exit, Failure> {
     run.alone(signals).await
 }
 
-/// The result of `work`, or the exit code for a signal that comes before.
+/// The result of `work`, or the exit code for a signal that comes first.
 async fn or_signal<T>(signals: &mut Signals, work: impl Future<Output = T>) -> Result<T, Exit> {
     tokio::select! {
         biased;
@@ -215,7 +215,7 @@ struct Run {
     args: Args,
     locks: Locks,
     lock: Lock,
-    /// That of the option.
+    /// The URL of the option.
     url: Option<String>,
     is_verbose: bool,
 }
@@ -264,12 +264,12 @@ impl Run {
         Ok(guard)
     }
 
-    /// Makes the lease as long as the command may rely on.
+    /// Extends the lease to the time that the command may rely on.
     async fn secure(&self, guard: &LockGuard) -> Result<(), LockError> {
         let lease = match self.args.at_least {
-            // The store keeps the hold for so long, whatever becomes of this process.
+            // The store keeps the hold for this long, whatever becomes of this process.
             Some(time) => time.max(self.args.lease),
-            // A place in the queue that has become a hold has what was left of the place.
+            // A hold that replaced a place in the queue has only the rest of the place's time.
             None if self.args.kind() == Kind::Fair => self.args.lease,
             None => return Ok(()),
         };
@@ -294,7 +294,7 @@ impl Run {
                 return Ok(Exit::LOST);
             }
             Err(failure) => {
-                // Another host may have what is missing here, so it does not wait for --at-least.
+                // Another host may have the missing program, so it does not wait for --at-least.
                 let _ = timeout(LAST_RELEASE, guard.release_now()).await;
                 return Err(failure);
             }
@@ -303,9 +303,9 @@ impl Run {
         if !rest.is_zero() {
             self.say(format_args!("keeps {} for another {rest:.1?}", self.args.name));
             let rest = tokio::time::sleep(rest);
-            // A signal that came while the command ran was meant for this as well.
+            // A signal that came while the command ran applies to this wait as well.
             if is_asked || or_signal(&mut signals, rest).await.is_err() {
-                // The command has ended, and the store keeps the hold until its time.
+                // The command has ended, and the store keeps the hold until its lease ends.
                 self.locks.abandon();
                 return Ok(exit);
             }
@@ -334,8 +334,8 @@ impl Run {
         })
     }
 
-    /// The command has ended, and its lock could not be released. `ended_now` is `false` if time of
-    /// --at-least has passed since.
+    /// The command has ended, and its lock could not be released. `ended_now` is `false` if some of
+    /// the time of --at-least has passed since.
     fn not_released(&self, error: &LockError, exit: Exit, ended_now: bool) -> Exit {
         match error {
             LockError::Lost { .. } => {
@@ -363,7 +363,7 @@ impl Run {
         let mut command = self.command();
         outer.describe(&mut command)?;
         output::flush();
-        // In the group of the outer one, so that a loss ends it as well.
+        // In the process group of the outer run, so that a loss ends it as well.
         let error = command.exec();
         Err(not_started(&self.args.command[0], &error))
     }
@@ -389,17 +389,17 @@ impl Run {
 enum Ended {
     OfItself {
         exit: Exit,
-        /// A signal had asked for it.
+        /// Set if a signal had asked it to end.
         is_asked: bool,
     },
-    /// It was made to end because its lock was lost.
+    /// It was ended because its lock was lost.
     ForLoss {
-        /// Processes may be left that could not be killed.
+        /// Set if there may be processes left that could not be killed.
         is_anybody_inside: bool,
     },
 }
 
-/// How a lock is asked for.
+/// The kind of lock that is requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Plain,
@@ -410,7 +410,7 @@ enum Kind {
 }
 
 impl Args {
-    /// Refuses what can never be done, before anybody waits for it.
+    /// Refuses options that can never work, before anybody waits.
     fn check(&self) -> Result<(), Failure> {
         LockName::new(self.name.as_str())?;
         let lease = Danger::shortest_lease(self.kill_after.unwrap_or_default());

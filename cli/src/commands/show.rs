@@ -64,7 +64,7 @@ pub(crate) async fn show(args: &Args, common: &Common) -> Result<Exit, Failure> 
     Ok(Exit::SUCCESS)
 }
 
-/// What the store keeps of the name. [`None`] if it cannot tell, or this user may not ask.
+/// The store's data about the name. [`None`] if it cannot tell, or this user may not ask.
 async fn storage(
     store: &Store,
     name: &LockName,
@@ -74,7 +74,7 @@ async fn storage(
     match Pace::new(0).in_time(directory.storage(name, conditions)).await {
         Ok(entries) => Ok(Some(entries)),
         Err(error) if error.kind() == BackendErrorKind::Unsupported => Ok(None),
-        // Who holds it is known by now, and is told all the same.
+        // The holders are known by now, and are shown all the same.
         Err(error) => {
             output::tell(format_args!("what is stored is left out: {}", Failure::from(error)));
             Ok(None)
@@ -82,7 +82,7 @@ async fn storage(
     }
 }
 
-/// All that is known of a name.
+/// Everything that is known about a name.
 #[derive(Debug, Serialize)]
 struct Shown {
     #[serde(flatten)]

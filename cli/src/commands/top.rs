@@ -68,10 +68,10 @@ fn interval_of(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// How often is looked whether there is something new to draw.
+/// The interval of checks for something new to draw.
 const DRAWING_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Leases and times are drawn anew so often, also without news.
+/// The interval at which leases and times are redrawn even without news.
 const LONGEST_STILL: Duration = Duration::from_secs(1);
 
 pub(crate) async fn top(args: &Args, common: &Common) -> Result<Exit, Failure> {
@@ -118,7 +118,7 @@ fn no_terminal(error: io::Error) -> Failure {
     Failure::new(Exit::NO_OUTPUT, format!("cannot use the terminal: {error}"))
 }
 
-/// All that `lockctl top` listens to, and the screen.
+/// Everything that `lockctl top` listens to, and the screen.
 struct Top {
     model: Model,
     screen: Screen,
@@ -127,17 +127,17 @@ struct Top {
     signals: Signals,
     ticks: Interval,
     heard: mpsc::Receiver<News>,
-    /// The releases by force that are under way. Each ends with what there is to say.
+    /// The forced releases that are under way. Each ends with a message.
     releases: JoinSet<String>,
     select: watch::Sender<Option<String>>,
     backend: Arc<dyn Backend>,
     interval: Duration,
 }
 
-/// What is said of a release by force that was not waited for.
+/// The message about a forced release that was not waited for.
 const NOT_KNOWN: &str = "whether the lock was released by force is not known";
 
-/// What a release by force ended with.
+/// The message of a forced release that has ended.
 fn said_of(ended: Option<Result<String, JoinError>>) -> String {
     ended.and_then(Result::ok).unwrap_or_else(|| NOT_KNOWN.to_owned())
 }
@@ -216,8 +216,8 @@ impl Top {
             None => {}
             Some(Request::Quit) => return Ok(Some(Exit::SUCCESS)),
             Some(Request::Redraw) => self.screen.resume().map_err(no_terminal)?,
-            // As the terminal does it for a program that leaves Ctrl-Z to it. The signal comes
-            // back to this process.
+            // As the terminal does for a program that leaves Ctrl-Z to it. The signal comes back to
+            // this process.
             Some(Request::Suspend) => {
                 let _ = kill_current_process_group(Signal::TSTP);
             }
@@ -234,7 +234,7 @@ impl Top {
     }
 
     /// Gives the terminal back and waits for the releases that are under way, whose outcome would
-    /// not be known otherwise. A signal ends this as well.
+    /// otherwise be unknown. A signal ends this as well.
     async fn end(self) -> Option<Exit> {
         let Self { screen, mut releases, mut signals, .. } = self;
         drop(screen);

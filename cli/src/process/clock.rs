@@ -1,5 +1,5 @@
-//! The time that goes on while the host is suspended, as leases do. `std::time::Instant` stands
-//! still meanwhile on some systems.
+//! A clock that keeps running while the host is suspended, as leases do. `std::time::Instant`
+//! stands still meanwhile on some systems.
 
 use std::time::Duration;
 

@@ -16,8 +16,8 @@ use super::{
 };
 use crate::exit::Exit;
 
-/// How often all descendants are looked up and killed at a time. Those that are born meanwhile are
-/// found the next time.
+/// The number of times that all descendants are looked up and killed. Those that start meanwhile
+/// are found in the next round.
 const ROUNDS: usize = 3;
 
 /// A command, its leader, and everything that it has started and that has not left the group.
@@ -29,11 +29,11 @@ pub(crate) struct Group {
     others: Vec<Descendant>,
     guard: Option<Guard>,
     exit: Option<Exit>,
-    /// The group has ended. Its number may be that of another one by now.
+    /// Set if the group has ended. Another group may have its number by now.
     has_ended: Cell<bool>,
 }
 
-/// Which processes are meant, besides those of the group.
+/// The processes that are included, besides those of the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
     /// Those of the same session: the commands of nested `lockctl run`s, which have groups of their
@@ -43,7 +43,7 @@ pub(crate) enum Reach {
     All,
 }
 
-/// What was learnt of the processes of a [`Group`].
+/// News about the processes of a [`Group`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reaped {
     Nothing,
@@ -54,12 +54,12 @@ pub(crate) enum Reaped {
 impl Group {
     /// Starts `command` as the leader of a new group, which `guard` watches as well.
     ///
-    /// This process becomes the parent of what the command leaves behind, so that it is told of the
-    /// end of those as well, and can find them.
+    /// This process becomes the parent of the processes that the command leaves behind, so that it
+    /// learns of their end and can find them.
     pub(crate) fn spawn(mut command: Command, guard: Option<Guard>) -> io::Result<Self> {
         #[cfg(target_os = "linux")]
         rustix::process::set_child_subreaper(Some(getpid()))?;
-        // The guard among them.
+        // Includes the guard.
         let others = tree::descendants_of(getpid(), &[]);
         let child = command.process_group(0).spawn()?;
         Ok(Self {
@@ -81,8 +81,8 @@ impl Group {
         self.exit
     }
 
-    /// Has the guard kill the group at this time since the start of the host, if this process does
-    /// not tell it otherwise by then.
+    /// Tells the guard to kill the group at this time since the start of the host, unless this
+    /// process tells it otherwise by then.
     pub(crate) fn guard_until(&mut self, time: Duration) {
         let group = Some(self.leader).filter(|_| !self.is_group_gone());
         if let Some(guard) = &mut self.guard {
@@ -145,14 +145,15 @@ impl Group {
         let mut found = tree::descendants_of(getpid(), &self.others);
         found.retain(|descendant| descendant.group != Some(self.leader));
         if reach == Reach::Session {
-            // What a process in `others` has left behind is in the group of this one.
+            // Processes that a process in `others` has left behind are in the group of this
+            // process.
             let (own, session) = (tree::own_group(), tree::own_session());
             found.retain(|descendant| descendant.session == session && descendant.group != own);
         }
         found
     }
 
-    /// Takes notice of processes that have ended or were stopped, adopted ones included.
+    /// Collects processes that have ended or were stopped, adopted ones included.
     pub(crate) fn reap(&mut self) -> Reaped {
         let mut reaped = Reaped::Nothing;
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {

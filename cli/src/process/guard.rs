@@ -23,28 +23,29 @@ use rustix::{
 use super::{clock::since_boot, tree};
 use crate::output;
 
-/// What the guard is called by, instead of the name of the program.
+/// The name of the guard process.
 const NAME: &str = "lockctl-guard";
 
-/// How often the guard looks whether the process that it stands in for is stopped.
+/// The interval at which the guard checks whether the supervised process is stopped.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// How often a group is looked at that should end.
+/// The interval of checks of a group that should end.
 const SHORT_LOOK: Duration = Duration::from_millis(20);
 
 /// After a pause of its own as long as this, the guard waits for news before it acts.
 const LATE: Duration = Duration::from_millis(600);
 
-/// How long the end of the guard is waited for.
+/// How long to wait for the end of the guard.
 const LONGEST_END: Duration = Duration::from_millis(100);
 
-/// How long killed processes are waited for.
+/// How long to wait for killed processes.
 const LONGEST_DYING: Duration = Duration::from_secs(10);
 
-/// The number of the group, and when to kill it, in milliseconds since the host was started.
+/// A message: the number of the group, and when to kill it, in milliseconds since the host was
+/// started.
 const FRAME: usize = 12;
 
-/// How much later a point in time has to be, so that the guard is told.
+/// The least change of a time that is reported to the guard.
 const NEWS: Duration = Duration::from_millis(20);
 
 /// A process that stands in for this one: while this one is stopped, it stops the command as well,
@@ -55,9 +56,9 @@ const NEWS: Duration = Duration::from_millis(20);
 pub(crate) struct Guard {
     process: Child,
     stream: UnixStream,
-    /// What the guard was last told to kill, and when.
+    /// The group that the guard was last told to kill, and when.
     told: Option<(Option<Pid>, Duration)>,
-    /// Its end was seen, so that its number may be that of another process.
+    /// Set if its end was seen, so that another process may have its number.
     has_ended: bool,
 }
 
@@ -67,7 +68,8 @@ impl Guard {
         let (stream, other) = UnixStream::pair()?;
         // A guard that reads nothing delays nothing.
         stream.set_nonblocking(true)?;
-        // In a group of its own: what is sent to that of this process is not meant for the guard.
+        // In its own group, because signals to the group of this process are not meant for the
+        // guard.
         let process = Command::new(own_program()?)
             .arg0(NAME)
             .args([getpid().as_raw_pid().to_string(), grace.as_millis().to_string()])
@@ -81,8 +83,8 @@ impl Guard {
         Ok(Self { process, stream, told: None, has_ended: false })
     }
 
-    /// Has `group` killed at `time` since the start of the host, unless another time is told by
-    /// then, or that there is no group any more.
+    /// Tells the guard to kill `group` at `time` since the start of the host, unless it is told
+    /// another time by then, or that the group is gone.
     pub(super) fn tell(&mut self, group: Option<Pid>, time: Duration) {
         let is_old =
             |(of, told): (Option<Pid>, Duration)| of == group && told.abs_diff(time) < NEWS;
@@ -116,7 +118,8 @@ impl Drop for Guard {
         if !self.has_ended {
             let _ = self.process.kill();
             let killed = Instant::now();
-            // One that cannot die at once, as on a disk that hangs, is left to the system.
+            // A guard that cannot die at once, for example because of a hanging disk, is left to
+            // the system.
             while matches!(self.process.try_wait(), Ok(None)) && killed.elapsed() < LONGEST_END {
                 thread::sleep(Duration::from_millis(1));
             }
@@ -124,12 +127,12 @@ impl Drop for Guard {
     }
 }
 
-/// This program, also if its file was replaced while it runs.
+/// This program, even if its file was replaced while it runs.
 fn own_program() -> io::Result<PathBuf> {
     if cfg!(target_os = "linux") { Ok("/proc/self/exe".into()) } else { env::current_exe() }
 }
 
-/// What a guard heard of the other process.
+/// A message that a guard got from the other process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Heard {
     News,
@@ -137,7 +140,7 @@ enum Heard {
     End,
 }
 
-/// What the guard knows.
+/// The state of the guard.
 #[derive(Debug)]
 pub(crate) struct Watch {
     parent: i32,
@@ -157,10 +160,10 @@ impl Watch {
         Some(Self { parent: i32::try_from(parent).ok()?, grace, told: None })
     }
 
-    /// Watches until the other process has ended, and ends what it has left behind.
+    /// Watches until the other process has ended, and ends the processes that it has left behind.
     pub(crate) fn keep(mut self) -> io::Result<()> {
-        // Whoever signals all processes called like this one means the other one. Only SIGKILL ends
-        // the guard before.
+        // A signal to all processes of this name is meant for the other process. Only SIGKILL ends
+        // the guard earlier.
         let _ = SigSet::all().thread_block();
         if getppid().is_none() {
             // It is in another namespace, where the numbers mean other processes.
@@ -170,7 +173,8 @@ impl Watch {
         let mut last = since_boot();
         while self.listen(&mut stream) {
             let before = std::mem::replace(&mut last, since_boot());
-            // What was told while it could not listen may be old, and the next is on its way.
+            // Messages from the time when it could not listen may be old, and the next one is on
+            // its way.
             if last.saturating_sub(before) < LATE {
                 self.look(last);
             }
@@ -181,12 +185,12 @@ impl Watch {
         Ok(())
     }
 
-    /// Waits until something is told, or it is time for a look. Takes in everything that was told.
-    /// Returns `false` at the end of the other process.
+    /// Waits for a message, or until it is time for a look. Reads all messages. Returns `false` at
+    /// the end of the other process.
     fn listen(&mut self, stream: &mut UnixStream) -> bool {
         let rest = self.told.map_or(LOOK, |(_, kill_at)| kill_at.saturating_sub(since_boot()));
-        // Zero would mean for ever. It fails on some systems if the other process has ended, which
-        // is seen next.
+        // Zero would mean no time-out. The call fails on some systems if the other process has
+        // ended, which is noticed next.
         let _ = stream.set_read_timeout(Some(rest.clamp(SHORT_LOOK, LOOK)));
         let mut heard = self.hear(stream);
         let _ = stream.set_nonblocking(true);
@@ -218,11 +222,12 @@ impl Watch {
     fn look(&self, now: Duration) {
         let Some((group, kill_at)) = self.told else { return };
         if now >= kill_at {
-            // The other process would have done so before, if it could.
+            // The other process would have done so earlier if it could.
             let _ = kill_process_group(group, Signal::KILL);
         } else if tree::is_stopped(self.parent) {
             let _ = kill_process_group(group, Signal::STOP);
-            // It may have gone on, and have continued the group, just before that.
+            // The other process may have been continued, and have continued the group, just before
+            // that.
             if !tree::is_stopped(self.parent) {
                 let _ = kill_process_group(group, Signal::CONT);
             }

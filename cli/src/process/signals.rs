@@ -55,8 +55,8 @@ impl Signals {
         .await
     }
 
-    /// The next signal that ends a process which does nothing about it. The others have no meaning
-    /// without a command, but for SIGTSTP, which stops this process.
+    /// The next signal that ends a process by default. The others have no meaning without a
+    /// command, except SIGTSTP, which stops this process.
     ///
     /// # Cancel safety
     /// As for [`next`](Self::next).
@@ -71,7 +71,8 @@ impl Signals {
     }
 }
 
-/// The signals that this process ignores, one bit each. Only Linux tells without unsafe code.
+/// The signals that this process ignores, one bit each. Only on Linux can they be read without
+/// unsafe code.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -54,7 +54,7 @@ fn set_foreground(group: Pid) {
     let mut mask = SigSet::empty();
     mask.add(NixSignal::SIGTTOU);
     if mask.thread_block().is_ok() {
-        // The terminal may be gone by now. There is nothing to have then.
+        // The terminal may be gone by now, which does not matter.
         let _ = tcsetpgrp(io::stdin(), group);
         let _ = mask.thread_unblock();
     }
@@ -65,8 +65,8 @@ pub(crate) fn stop_this_process() {
     let _ = kill_process(getpid(), Signal::STOP);
 }
 
-/// The same, unless the group of this process is orphaned: then no shell can continue it, and the
-/// system ignores this signal, as it does not ignore SIGSTOP.
+/// The same, unless the group of this process is orphaned. Then no shell could continue it, and the
+/// system ignores this signal, unlike SIGSTOP.
 pub(crate) fn stop_unless_orphaned() {
     // To this thread, so that it stops here and not some time later. SIGTSTP is caught.
     let _ = raise(NixSignal::SIGTTOU);

@@ -1,4 +1,4 @@
-//! Who descends from whom. Only Linux tells, in `/proc`.
+//! The tree of processes. Only Linux shows it, in `/proc`.
 
 use nix::unistd::{getpgrp, getsid};
 use rustix::process::Pid;
@@ -11,9 +11,9 @@ struct Process {
     parent: i32,
     group: i32,
     session: i32,
-    /// It has ended, and its parent has not asked how.
+    /// Set if it has ended, and its parent has not collected it.
     is_zombie: bool,
-    /// By a signal.
+    /// Set if it is stopped by a signal.
     is_stopped: bool,
 }
 
@@ -62,15 +62,15 @@ pub(super) fn own_session() -> Option<Pid> {
     Pid::from_raw(getsid(None).map_or(0, nix::unistd::Pid::as_raw))
 }
 
-/// The processes that descend from `ancestor` and run, without `others` and what descends from
-/// those.
+/// The running processes that descend from `ancestor`, without `others` and their descendants.
 #[cfg(target_os = "linux")]
 pub(super) fn descendants_of(ancestor: Pid, others: &[Descendant]) -> Vec<Descendant> {
     let all = Process::all();
     let mut found = vec![ancestor.as_raw_pid()];
     let mut at = 0;
     while let Some(&parent) = found.get(at) {
-        // A process whose parent was reused as its own descendant would go round in a circle.
+        // Process ids are reused, so a process could appear as its own ancestor, in an endless
+        // loop.
         let children = all.iter().filter(|process| process.parent == parent);
         let is_new = |pid: &i32| {
             !found.contains(pid) && !others.iter().any(|other| other.pid.as_raw_pid() == *pid)
@@ -99,7 +99,7 @@ pub(super) fn is_stopped(pid: i32) -> bool {
     Process::of(pid).is_some_and(|process| process.is_stopped)
 }
 
-/// Other systems do not tell without unsafe code.
+/// Other systems do not show this without unsafe code.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn is_stopped(_pid: i32) -> bool {
     false
@@ -109,7 +109,7 @@ pub(super) fn is_stopped(_pid: i32) -> bool {
 #[cfg(target_os = "linux")]
 pub(crate) fn is_below(ancestor: i32) -> bool {
     let mut pid = rustix::process::getpid().as_raw_pid();
-    // Deeper than any real tree: while it is read, it may change.
+    // A bound deeper than any real tree, because the tree may change while it is read.
     for _ in 0..1000 {
         match Process::of(pid) {
             Some(process) if process.parent == ancestor => return true,
@@ -120,7 +120,7 @@ pub(crate) fn is_below(ancestor: i32) -> bool {
     false
 }
 
-/// Other systems do not tell without unsafe code, so that this is taken for granted.
+/// Other systems do not show this without unsafe code, so it is assumed.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn is_below(_ancestor: i32) -> bool {
     true

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// The eighths of a block, from one to seven.
 const EIGHTHS: [char; 7] = ['▏', '▎', '▍', '▌', '▋', '▊', '▉'];
 
-/// A bar of `width` characters, of which the `share` is filled. What is more than nothing is seen.
+/// A bar of `width` characters, filled to `share`. A share above zero is always visible.
 pub(crate) fn bar(share: f64, width: usize) -> String {
     let share = if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 };
     #[allow(

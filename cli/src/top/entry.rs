@@ -1,11 +1,11 @@
-//! [`Entry`]: a name, and what became of it from look to look.
+//! [`Entry`]: a name, and its changes from look to look.
 
 use std::time::{Duration, Instant};
 
 use crate::report::Report;
 
-/// A hold that is renewed has more of its lease left than this, because the third of it is what a
-/// client waits between two renewals. Less means that nobody renews it.
+/// A renewed hold has a larger share of its lease left than this, because clients renew every third
+/// of the lease. Less means that nobody renews it.
 const EBBING: f64 = 0.6;
 
 /// A name that is in use, since it was first seen.
@@ -14,16 +14,16 @@ pub(crate) struct Entry {
     pub(crate) report: Report,
     /// When it was last looked at.
     looked_at: Instant,
-    /// When its first holder of now was first seen with it.
+    /// When its present first holder was first seen.
     held_since: Option<Instant>,
-    /// Whether that holder came while this was watched, so that the time is right.
+    /// `true` if that holder came while the name was watched, so that the time is exact.
     came: bool,
     waiting_since: Option<Instant>,
-    /// The most that was left of the lease of these holders.
+    /// The longest rest of the lease that was seen with these holders.
     longest_left: f64,
 }
 
-/// What happened to a name between two looks.
+/// The changes of a name between two looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Change {
     /// New holders.
@@ -66,8 +66,8 @@ impl Entry {
         Change { grants, ran_out }
     }
 
-    /// How many leases ran out, if nobody of these holders is there any more. A hold that was
-    /// renewed until the last look was released, and so was one that ended before its lease.
+    /// The number of leases that ran out, if these holders are all gone. A hold that was renewed
+    /// until the last look was released, and so was one that ended before its lease.
     pub(crate) fn ran_out(&self, now: Instant) -> u64 {
         match self.report.lease_left_seconds {
             Some(left) if left < self.longest_left * EBBING && self.left(now).is_zero() => {
@@ -77,14 +77,14 @@ impl Entry {
         }
     }
 
-    /// What is left of the lease by now, as far as the last look tells.
+    /// The rest of the lease, as far as the last look tells.
     fn left(&self, now: Instant) -> Duration {
         let left = self.report.lease_left_seconds.unwrap_or(0.0);
         let left = Duration::try_from_secs_f64(left).unwrap_or(Duration::MAX);
         left.saturating_sub(now.saturating_duration_since(self.looked_at))
     }
 
-    /// What is left of the lease, and which share that is. [`None`] if there is none.
+    /// The rest of the lease, and its share. [`None`] if there is no lease.
     pub(crate) fn lease(&self, now: Instant) -> Option<(Duration, f64)> {
         self.report.lease_left_seconds?;
         let left = self.left(now);
@@ -96,7 +96,7 @@ impl Entry {
         self.held_since.map(|since| (now.saturating_duration_since(since), !self.came))
     }
 
-    /// For how long somebody has been waiting, as they tell or as was seen.
+    /// How long anybody has been waiting, according to the records or to earlier looks.
     pub(crate) fn waited_for(&self, now: Instant) -> Option<Duration> {
         let seen = self.waiting_since.map(|since| now.saturating_duration_since(since))?;
         let told = self.report.waiting.first().map_or(0.0, |longest| longest.seconds);

@@ -1,4 +1,4 @@
-//! What the keys do.
+//! The effects of keys.
 
 use std::time::Instant;
 
@@ -6,7 +6,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::model::{Dialog, Model, Release, Sort};
 
-/// What a key asks for beyond a change of the model.
+/// A request of a key beyond a change of the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
     Quit,
@@ -17,7 +17,7 @@ pub(crate) enum Request {
     Release(Release),
 }
 
-/// Does what `key` is for.
+/// Carries out the action of `key`.
 pub(crate) fn press(model: &mut Model, key: KeyEvent, now: Instant) -> Option<Request> {
     if key.kind == KeyEventKind::Release {
         return None;

@@ -1,5 +1,4 @@
-//! The parts of `lockctl top`: what is known, how it is drawn, where it comes from, and the
-//! terminal.
+//! The parts of `lockctl top`: the model, its view, the source of its data, and the terminal.
 
 pub(crate) mod bars;
 pub(crate) mod entry;

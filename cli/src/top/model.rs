@@ -1,4 +1,4 @@
-//! [`Model`]: all that `lockctl top` knows and shows. It does nothing.
+//! [`Model`]: everything that `lockctl top` knows and shows. It does no I/O.
 
 use std::{
     collections::{BTreeMap, HashSet, VecDeque},
@@ -8,42 +8,42 @@ use std::{
 use super::entry::Entry;
 use crate::{glob::Glob, report::Report};
 
-/// How many samples there are of the past: as many as the widest plot has columns.
+/// The number of samples that are kept: as many as the widest plot has columns.
 const LONGEST_HISTORY: usize = 512;
 
-/// The rate of grants is that of so long a time, at least.
+/// The shortest time over which the rate of grants is computed.
 const RATE_TIME: Duration = Duration::from_secs(10);
 
 /// How long a notice is shown.
 const NOTICE_TIME: Duration = Duration::from_secs(8);
 
-/// What has been heard of the store.
+/// News from the store.
 #[derive(Debug)]
 pub(crate) enum News {
     /// A sweep began. These are the names, and those of each deadlock.
     Began { names: HashSet<String>, deadlocks: Vec<Vec<String>> },
-    /// Names that were looked at, and what there is to say about those that are in use. `done` is
-    /// how many the sweep has looked at, if these are of the sweep.
+    /// Names that were looked at, with reports of those in use. `done` is the number that the sweep
+    /// has looked at, if these belong to it.
     Looked { names: Vec<String>, reports: Vec<Report>, done: Option<usize> },
     /// The sweep is over.
     Ended,
     /// The store does not answer.
     Away(String),
-    /// What came of a release by force, or another thing to say.
+    /// The outcome of a forced release, or another message.
     Notice(String),
 }
 
 /// The order of the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Sort {
-    /// What is waited for longest comes first.
+    /// The longest wait comes first.
     #[default]
     Waited,
-    /// What has most waiters comes first.
+    /// The most waiters come first.
     Waiters,
-    /// What is held longest comes first.
+    /// The longest hold comes first.
     Held,
-    /// What has least left of its lease comes first.
+    /// The shortest rest of a lease comes first.
     Lease,
     Name,
 }
@@ -70,27 +70,27 @@ impl Sort {
     }
 }
 
-/// What the keys do at the moment.
+/// The present meaning of the keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Dialog {
     None,
     Help,
     /// The filter is being typed.
     Filter,
-    /// Whether to take the name from its holders.
+    /// The question whether to take the name from its holders.
     Release(Release),
-    /// The question whether to take this name from its holders, who hold it no more. It stays until
-    /// a key is pressed, because that is meant for the question.
+    /// The same question, whose holders no longer hold the name. It stays until a key is pressed,
+    /// because that key is meant for the question.
     Lapsed(String),
 }
 
-/// A release by force that is asked about.
+/// A forced release that has to be confirmed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Release {
     pub(crate) name: String,
-    /// As [`Report::holders_in_words`] has them: the answer is about these.
+    /// The holders, as in [`Report::holders_in_words`]: the answer applies to these.
     pub(crate) holders: String,
-    /// The first one in a few words.
+    /// The first holder in a few words.
     pub(crate) in_short: String,
 }
 
@@ -106,13 +106,13 @@ pub(crate) struct Model {
     /// The store, without secrets.
     pub(crate) store: String,
     entries: BTreeMap<String, Entry>,
-    /// How many of how many names the sweep has looked at.
+    /// The number of names that the sweep has looked at, and the number of all.
     progress: (usize, usize),
     sweeps: u64,
     /// When the sweep began, and how long the last one took.
     sweep_began: Option<Instant>,
     sweep_time: Duration,
-    /// Why the store cannot be asked, and since when.
+    /// The reason why the store cannot be asked, and since when.
     pub(crate) away: Option<(String, Instant)>,
     history: VecDeque<Sample>,
     grants: VecDeque<(Instant, u64)>,
@@ -128,7 +128,7 @@ pub(crate) struct Model {
     notice: Option<(String, Instant)>,
     /// The first row that was drawn.
     pub(crate) first_row: usize,
-    /// How many rows the table shows, for the keys that turn pages.
+    /// The number of rows that the table shows, for the keys that turn pages.
     pub(crate) page: usize,
 }
 
@@ -283,7 +283,7 @@ impl Model {
         grants / self.rate_time().as_secs_f64()
     }
 
-    /// How far the sweep is, in percent. [`None`] between two sweeps.
+    /// The progress of the sweep, in percent. [`None`] between two sweeps.
     pub(crate) fn sweep_percent(&self) -> Option<usize> {
         self.sweep_began.map(|_| self.progress.0 * 100 / self.progress.1.max(1))
     }
@@ -326,13 +326,13 @@ impl Model {
         rows
     }
 
-    /// Selects the row that is so many rows further down.
+    /// Selects the row that is `by` rows further down.
     pub(crate) fn select(&mut self, by: isize, now: Instant) {
         let rows = self.rows(now);
         let is_selected = |entry: &&Entry| Some(&entry.report.name) == self.selected.as_ref();
         let at = match rows.iter().position(is_selected) {
             Some(at) => at.saturating_add_signed(by),
-            // With the first key, the first row.
+            // The first key selects the first row.
             None if by < isize::MAX => 0,
             None => usize::MAX,
         };
@@ -341,7 +341,7 @@ impl Model {
     }
 }
 
-/// What is typed after `/`: a pattern if it has a `*` or `?`, else a part of the name, kind or
+/// The text typed after `/`: a pattern if it has a `*` or `?`, else a part of the name, kind or
 /// holder.
 struct Filter {
     pattern: Option<Glob>,

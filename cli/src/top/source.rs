@@ -19,13 +19,13 @@ use crate::{
 pub(crate) struct Source {
     pub(crate) store: Store,
     pub(crate) pace: Pace,
-    /// From the beginning of a sweep to the next one, and from look to look at the selected name.
+    /// The time from one sweep to the next, and between looks at the selected name.
     pub(crate) interval: Duration,
     pub(crate) selected: watch::Receiver<Option<String>>,
     pub(crate) news: mpsc::Sender<News>,
 }
 
-/// Why a sweep ended early.
+/// The reason why a sweep ended early.
 enum End {
     /// Nobody listens any more.
     Closed,
@@ -110,8 +110,8 @@ impl Source {
     }
 }
 
-/// Takes a name from its holders, if they are still those that were asked about. Says what came of
-/// it.
+/// Takes a name from its holders, if they are still those that were confirmed. Returns a message
+/// about the outcome.
 pub(crate) async fn release(backend: &dyn Backend, release: &Release) -> String {
     match try_release(backend, release).await {
         Ok(said) => said,

@@ -17,7 +17,7 @@ use crossterm::{
 };
 use ratatui::{Frame, Terminal, backend::CrosstermBackend};
 
-/// Whether the terminal has to be given back.
+/// `true` while the terminal has to be given back.
 static IS_OPEN: AtomicBool = AtomicBool::new(false);
 
 type Canvas = Terminal<CrosstermBackend<BufWriter<Stdout>>>;
@@ -58,11 +58,12 @@ impl Screen {
         give_back();
     }
 
-    /// Takes the terminal again. Everything is drawn anew, whatever others have done to it.
+    /// Takes the terminal again, and redraws everything, whatever others have done to it.
     pub(crate) fn resume(&mut self) -> io::Result<()> {
         take()?;
         execute!(io::stdout(), Clear(ClearType::All))?;
-        // That of ratatui asks the terminal where the cursor is, and the answer comes as a key.
+        // Ratatui's own method asks the terminal for the position of the cursor, and the answer
+        // arrives as a key.
         self.terminal = canvas()?;
         Ok(())
     }
@@ -74,16 +75,16 @@ impl Drop for Screen {
     }
 }
 
-/// What is drawn on an empty screen.
+/// A canvas on an empty screen.
 fn canvas() -> io::Result<Canvas> {
     Terminal::new(CrosstermBackend::new(BufWriter::new(io::stdout())))
 }
 
 fn take() -> io::Result<()> {
-    // Before the first step: what a failed one has done is undone.
+    // Before the first step, so that the effects of a failed step are undone.
     IS_OPEN.store(true, Ordering::SeqCst);
     let taken = terminal::enable_raw_mode()
-        // Pasted text is no row of commands.
+        // Pasted text must not be taken for commands.
         .and_then(|()| {
             execute!(io::stdout(), EnterAlternateScreen, EnableBracketedPaste, cursor::Hide)
         });

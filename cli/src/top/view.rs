@@ -1,4 +1,4 @@
-//! How the model is drawn.
+//! Draws the model.
 
 use std::{env, time::Instant};
 
@@ -23,7 +23,7 @@ mod table;
 /// The room that is needed to draw anything sensible.
 const SMALLEST: (u16, u16) = (40, 10);
 
-/// From this width on, details are beside the table, and always there.
+/// From this width on, details are always shown, beside the table.
 const WIDE: u16 = 150;
 
 const HELP: &str = " arrows, j k     select a name
@@ -75,7 +75,7 @@ impl Theme {
         Style::new().add_modifier(Modifier::BOLD)
     }
 
-    /// What is left of a lease.
+    /// The style for the rest of a lease.
     fn lease(self, share: f64) -> Style {
         match share {
             0.6.. => self.colour(Color::Green),

@@ -1,4 +1,4 @@
-//! [`Directory`]: the part of a backend that tells which names are in use, and by which clients.
+//! [`Directory`]: the part of a backend that reports which names are in use, and by which clients.
 
 use std::{fmt, time::Duration};
 
@@ -7,30 +7,31 @@ use crate::{BackendError, BackendErrorKind, LockName, backend::async_trait};
 
 /// The names in use at a store, and the records of its clients.
 ///
-/// It is for the people who look at a store, and for the graph of who waits for whom. No lock
-/// depends on it: the core goes on without it, and takes no error of it for one of a lock. As with
+/// It serves people who inspect a store, and the graph of who waits for whom. No lock depends on
+/// it: the core goes on without it, and never treats its errors as errors of a lock. As with
 /// [`Backend`](crate::backend::Backend), any future may be dropped.
 ///
 /// # The contract
 /// A *walk* begins with [`Start::Beginning`], goes on with the cursor of each page, and ends with
 /// a page that has none.
 ///
-/// - **C41 (names)** A walk MUST report every name of a lock, semaphore or latch that is in use
-///   all the time that the walk takes: one that is held or has places in a queue, a semaphore whose
+/// - **C41 (names)** A walk MUST report every name of a lock, semaphore or latch that is in use for
+///   the whole time of the walk: one that is held or has places in a queue, a semaphore whose
 ///   number of permits was set, or a latch that is not open. It MUST NOT report a name that is in
 ///   use at no time of the walk. It may report a name more than once.
 /// - **C42 (steps)** A page MUST NOT hold up other requests, however many names the store has.
-///   *Wrong:* `KEYS`. *Right:* a step of `SCAN`, or so many rows of an index. A page may be empty
-///   although the walk goes on, and pages differ in length.
+///   *Wrong:* `KEYS`. *Right:* a step of `SCAN`, or a limited number of rows of an index. A page
+///   may be empty although the walk goes on, and pages may differ in length.
 /// - **C43 (records)** Once `put_client` was answered, every walk that begins within the lifetime
 ///   MUST report the last record of the client, exactly as it was written, until `remove_client`
 ///   was answered. It MUST NOT report a record whose lifetime has passed, or which was removed or
 ///   replaced before the walk began.
 /// - **C44 (apart)** Records MUST NOT affect locks, and names of locks MUST NOT affect records.
 ///   The keys and rows of records are not reported as names.
-/// - **C45 (storage)** `storage` MUST change nothing. It MUST report something of a name that is
-///   held and nothing of one that was never used, and of a condition that it is asked for how many
-///   wait. It MUST NOT report what is stored of other names. Or it answers that it cannot tell.
+/// - **C45 (storage)** `storage` MUST change nothing. It MUST report something for a name that is
+///   held, nothing for a name that was never used, and for a condition that it is asked about the
+///   number of waiters. It MUST NOT report what is stored of other names. Alternatively, it answers
+///   that it cannot tell.
 #[async_trait]
 pub trait Directory: Send + Sync {
     /// The next page of the names in use.
@@ -39,9 +40,9 @@ pub trait Directory: Send + Sync {
     /// [`Other`](crate::BackendErrorKind::Other) for a cursor that this store did not give.
     async fn names(&self, start: &Start) -> Result<Page<LockName>, BackendError>;
 
-    /// Writes the record of the client `id`, instead of the one that it has. It is forgotten when
-    /// the `lifetime`, 1 s to 1 h, has passed. The `id` has 1 to 64 ASCII letters, digits and
-    /// hyphens, and the record up to 64 KiB without control characters.
+    /// Writes the record of the client `id`, replacing its former one. It is forgotten when the
+    /// `lifetime`, 1 s to 1 h, has passed. The `id` has 1 to 64 ASCII letters, digits and hyphens,
+    /// and the record up to 64 KiB without control characters.
     async fn put_client(
         &self,
         id: &str,
@@ -58,11 +59,11 @@ pub trait Directory: Send + Sync {
     /// As for [`names`](Self::names).
     async fn clients(&self, start: &Start) -> Result<Page<(String, String)>, BackendError>;
 
-    /// What the store keeps of a name: its keys or rows, with what is left of their lives. It is
-    /// for people, and no lock depends on it.
+    /// Returns the store's data about a name: its keys or rows, with the rest of their lifetimes.
+    /// It is for people, and no lock depends on it.
     ///
-    /// Some stores can only look for `conditions` of the name that they are asked for. Others
-    /// report those that somebody waits for, whichever are asked for.
+    /// Some stores can only look up the given `conditions` of the name. Others report all
+    /// conditions that have waiters, whichever are given.
     ///
     /// # Errors
     /// [`Unsupported`](crate::BackendErrorKind::Unsupported) from a store that cannot tell.
@@ -73,12 +74,12 @@ pub trait Directory: Send + Sync {
     ) -> Result<Vec<StoredEntry>, BackendError>;
 }
 
-/// Where a page begins.
+/// The place where a page begins.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Start {
-    /// With the first one.
+    /// With the first entry.
     Beginning,
-    /// Where the page that gave the cursor ends.
+    /// Where the page that returned the cursor ends.
     At(Cursor),
 }
 
@@ -119,7 +120,7 @@ impl fmt::Debug for Cursor {
 pub struct Page<T> {
     /// The entries of this part.
     pub entries: Vec<T>,
-    /// Where the next page begins, [`None`] if this is the last one.
+    /// The place where the next page begins, or [`None`] if this is the last one.
     pub next: Option<Cursor>,
 }
 

@@ -5,8 +5,8 @@ use crate::{BackendError, LockName, backend::Wakeups, backend::async_trait};
 /// The count-down latches of a store. As with [`Backend`](crate::backend::Backend), each method is
 /// one atomic step, and any of its futures may be dropped.
 ///
-/// A latch without a count is open. The `id` of a request identifies its repetitions, and has to be
-/// remembered for at least a minute.
+/// A latch without a count is open. The `id` of a request identifies its repetitions, and the store
+/// MUST remember it for at least a minute.
 ///
 /// # The contract
 /// - **C30 (set once)** `set_count` MUST set the count of an open latch, and return `false`,

@@ -1,8 +1,8 @@
-//! [`Limits`]: how small and how large requests to a backend may be.
+//! [`Limits`]: the limits on the size of requests to a backend.
 
 use std::time::Duration;
 
-/// The least and the most that a backend can be asked for.
+/// The smallest and the largest values that a backend accepts in requests.
 ///
 /// # Examples
 /// A store whose leases are whole seconds, and that renews one hold at a time:
@@ -16,8 +16,8 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// The shortest lease that ends when it should: 1 ms to 30 s, default 1 ms. A client refuses a
-    /// shorter one.
+    /// The shortest lease that the store ends on time: 1 ms to 30 s, default 1 ms. A client refuses
+    /// a shorter one.
     pub shortest_lease: Duration,
     /// The most tokens in one grant: at least 1, default [`u32::MAX`]. A client asks for no more,
     /// and its tasks hand a hold over to each other less often.

@@ -61,8 +61,8 @@ use crate::{BackendError, FencingToken, LockName, LockState};
 /// - **C4 (tokens)** Every grant MUST carry a token greater than that of every earlier grant of the
 ///   same name, also after a hold expired, was released or was force-released.
 /// - **C5 (repetition)** A request that arrives twice MUST have the effect of one. `acquire` of a
-///   hold that exists already answers `Acquired` with the same token, or with a later one if
-///   others were refused since then and no grant can have it. It sets the count to the requested
+///   hold that exists already answers `Acquired` with the same token, or with a later one if others
+///   were refused since then and no grant can have it. The request sets the count to the requested
 ///   one instead of adding to it.
 /// - **C6 (takeover)** `acquire` by the owner that holds the name, but with another id, MUST grant
 ///   at once with a new token, and recognize only the new id from then on.
@@ -80,9 +80,9 @@ use crate::{BackendError, FencingToken, LockName, LockState};
 /// - **C11 (partial release)** `release` with a remaining count above 0 MUST set the count, and
 ///   keep the hold and its lease.
 /// - **C12 (wake-up)** Once [`subscribe`](Self::subscribe) has returned, every end of a hold by
-///   `release` or `force_release` MUST wake the subscription. So MUST a grant that ends before what
-///   it replaces, be it a hold that it takes over (C6) or a place (C18, C25): whoever was refused
-///   was told the later end. And so MUST any interruption in which one of these may have been
+///   `release` or `force_release` MUST wake the subscription. So MUST a grant that ends before the
+///   hold that it takes over (C6) or the place that it replaces (C18, C25), because refused clients
+///   were told the later end. And so MUST any interruption in which one of these may have been
 ///   missed. A wake-up between two calls of [`Wakeups::woken`] is not lost. Spurious wake-ups are
 ///   allowed, and the end of a lease need not wake.
 /// - **C13 (force)** `force_release` MUST free the name, whoever holds it, and answer whether it
@@ -91,7 +91,7 @@ use crate::{BackendError, FencingToken, LockName, LockState};
 ///   and an expired hold as absent. A store that does not tell the two apart may report a fair hold
 ///   as an exclusive one.
 /// - **C15 (names)** Different names MUST NOT affect each other, whatever valid characters they
-///   consist of. A name that is neither held nor waited for leaves nothing behind for ever.
+///   consist of. A name that is neither held nor waited for leaves nothing behind permanently.
 /// - **C16 (capabilities)** A mode that is not declared, or unknown, MUST be refused with
 ///   [`Unsupported`](crate::BackendErrorKind::Unsupported), and the refusal MUST have no effect. So
 ///   MUST several [`tokens`](AcquireRequest::tokens) without [`Capabilities::HAND_OVER`], a
@@ -199,7 +199,7 @@ use crate::{BackendError, FencingToken, LockName, LockState};
 ///   [`least_token`](AcquireRequest::least_token) MUST carry that token or a greater one, and
 ///   exactly that one if the store has no reason for a greater one. C4 and C5 apply as without it.
 ///   After [`raise_token`](Self::raise_token) was answered, every new grant of the name MUST carry
-///   a token greater than the raised one. Whoever holds the name keeps the hold and its token.
+///   a token greater than the raised one. The current holder keeps its hold and its token.
 ///
 /// Clauses C30 to C32 are in [`Latches`], C33 to C36 in [`Conditions`], and C41 to C45 in
 /// [`Directory`].
@@ -209,9 +209,9 @@ use crate::{BackendError, FencingToken, LockName, LockState};
 /// call should end by itself if the store does not respond. The core gives up on a call after 5 s,
 /// or on a renewal after a third of the lease, and then treats its outcome as unknown.
 ///
-/// A future must not block its thread. The core takes a grant that comes with the first poll for
-/// one that came at once: if that poll takes longer than the lease, the caller gets a guard whose
-/// hold is lost already, as after a process that was stopped at that moment.
+/// A future must not block its thread. The core assumes that a grant which comes with the first
+/// poll came at once: if that poll takes longer than the lease, the caller gets a guard whose hold
+/// is lost already, as if the process had been stopped at that moment.
 ///
 /// Leases are best measured by the store's own clock, because the clocks of its users differ.
 ///
@@ -230,16 +230,16 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// The modes that this backend supports.
     fn capabilities(&self) -> Capabilities;
 
-    /// How small and how large requests may be: [`Limits::default`] if the store does not care.
+    /// The limits on the size of requests: [`Limits::default`] if the store has none of its own.
     /// Every clause applies to requests within the limits. The core sends no others.
     fn limits(&self) -> Limits;
 
-    /// For how long the store has been the one that it is, as far as this backend has seen:
-    /// [`Duration::MAX`] if it has always been, less if it was restarted, or replaced by a replica,
-    /// and may lack what the one before was told. `None` if the backend cannot tell.
+    /// For how long the store has been the same, as far as this backend has seen: [`Duration::MAX`]
+    /// if it has never changed, and less if it was restarted or replaced by a replica, and so may
+    /// lack data that was written before. `None` if the backend cannot tell.
     ///
-    /// After an answer to a request, this is about the store that gave it. Stores of a quorum are
-    /// kept out for a while by it; lockcore itself does not ask.
+    /// After an answer to a request, this is about the store that gave it. A quorum uses it to keep
+    /// changed stores out for a while; lockcore itself does not call this method.
     fn intact_for(&self) -> Option<Duration>;
 
     /// Takes the hold if the name is free, or held by the same owner.
@@ -287,8 +287,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
 /// A subscription to the ends of holds of one name, or to the demand for it.
 #[async_trait]
 pub trait Wakeups: fmt::Debug + Send + Sync {
-    /// Resolves when a hold may have ended since the last call, or the lock may be wanted, or the
-    /// hold that the subscription is for was granted.
+    /// Resolves when a hold may have ended since the last call, the lock may be wanted, or the hold
+    /// that the subscription is for was granted.
     ///
     /// # Cancel safety
     /// If the future is dropped before it resolves, no wake-up is lost.

@@ -54,13 +54,13 @@ impl HoldId {
 pub struct Replicas {
     /// The number of replicas that have to acknowledge it. With 0, none is asked.
     pub count: u32,
-    /// How long that may take: 1 ms to 1 s.
+    /// The time that the acknowledgement may take: 1 ms to 1 s.
     pub timeout: Duration,
 }
 
 impl Replicas {
-    /// The shortest and the longest timeout. Behind one that is being waited out, others wait for
-    /// theirs, and all have to be over before the core gives up on the call.
+    /// The shortest and the longest timeout. Requests queue behind one that waits for its timeout,
+    /// and all of them have to be over before the core gives up on the call.
     pub const TIMEOUTS: RangeInclusive<Duration> =
         Duration::from_millis(1)..=Duration::from_secs(1);
 
@@ -101,9 +101,9 @@ pub struct AcquireRequest {
     /// and for an outermost acquisition.
     pub replicas: Option<Replicas>,
     /// The number of this request, if the hold may be granted while it has a place in the queue:
-    /// the subscription of the hold gives it back with [`Wakeup::Granted`]. It is a random one, and
-    /// should be shown to nobody else: a wake-up that has it is believed. Only for a backend with
-    /// [`Capabilities::DIRECT_GRANT`](crate::backend::Capabilities::DIRECT_GRANT), and for an
+    /// the subscription of the hold gives it back with [`Wakeup::Granted`]. The number is random
+    /// and must be kept secret, because a wake-up that carries it is trusted. Only for a backend
+    /// with [`Capabilities::DIRECT_GRANT`](crate::backend::Capabilities::DIRECT_GRANT), and for an
     /// outermost hold in [`Mode::Fair`] of an owner without a name that asks for a place and not
     /// for replicas.
     pub direct_grant: Option<u64>,
@@ -114,12 +114,12 @@ pub struct AcquireRequest {
     pub least_token: Option<FencingToken>,
     /// The remaining time of the hold in the way, as far as the client knows: the store has refused
     /// an earlier request of it, and nothing was heard since. If another owner holds the lock, a
-    /// backend may answer [`Held`](AcquireOutcome::Held) with this time, and need not look how long
-    /// it is held and by what kind of lock. So many waiters can ask with one command whether a
-    /// wake-up was lost.
+    /// backend may answer [`Held`](AcquireOutcome::Held) with this time, and need not look up how
+    /// long it is held and by what kind of lock. This way, many waiters can check with one command
+    /// whether a wake-up was lost.
     ///
     /// `Some` only in [`Mode::Exclusive`], and for an outermost hold of an owner without a name
-    /// that no earlier request can have brought about. So whoever holds the lock is another owner.
+    /// that no earlier request can have brought about. So the holder is another owner.
     pub held_for: Option<Duration>,
 }
 
@@ -325,8 +325,8 @@ pub struct ReleaseRequest {
     pub mode: Mode,
     /// The hold count to reach: 0 ends the hold.
     pub remaining: u32,
-    /// Set if nobody knows whether there is such a hold, because an acquisition had no reply. If
-    /// there is none, no waiter has to be woken.
+    /// `true` if it is unknown whether there is such a hold, because an acquisition had no reply.
+    /// If there is none, no waiter has to be woken.
     pub is_undo: bool,
 }
 
@@ -436,13 +436,13 @@ pub struct ResizeRequest {
     pub name: LockName,
     /// The number of leased permits that it has from now on, taken or not.
     pub permits: u32,
-    /// Whether a number that was set before stays. The number in the first `acquire` does not count
-    /// as set.
+    /// `true` if a number that was set before stays. The number in the first `acquire` does not
+    /// count as set.
     pub only_if_unset: bool,
 }
 
 impl ResizeRequest {
-    /// A request that sets the number, whatever it is now.
+    /// A request that sets the number, whatever its present value.
     #[must_use]
     pub fn new(name: LockName, permits: u32) -> Self {
         Self { name, permits, only_if_unset: false }

@@ -1,10 +1,10 @@
-//! [`StoredEntry`]: what a store keeps of a name.
+//! [`StoredEntry`]: a piece of the data that a store keeps about a name.
 
 use std::{fmt, time::Duration};
 
 use crate::LockName;
 
-/// A key or a row that a store keeps of a name: see
+/// A key or a row that a store keeps for a name: see
 /// [`Directory::storage`](crate::backend::Directory::storage).
 ///
 /// ```
@@ -20,13 +20,13 @@ use crate::LockName;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoredEntry {
-    /// The key, or the table and what tells the row from others.
+    /// The key, or the table and the part that identifies the row.
     pub key: String,
-    /// What it is for.
+    /// The purpose of the entry.
     pub kind: StoredKind,
     /// The number in it, if it has one: see [`StoredKind`].
     pub number: Option<u64>,
-    /// For how long the store keeps it, if nothing happens. [`None`] if it has no end.
+    /// How long the store keeps it if nothing else happens. [`None`] if it has no end.
     pub left: Option<Duration>,
 }
 
@@ -52,7 +52,7 @@ impl StoredEntry {
     }
 }
 
-/// What a [`StoredEntry`] is for, and what its number says. It is displayed in a few words.
+/// The purpose of a [`StoredEntry`], and the meaning of its number. It is displayed in a few words.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StoredKind {
@@ -60,19 +60,20 @@ pub enum StoredKind {
     Hold,
     /// The last fencing token that was given for the name, which is the number.
     LastToken,
-    /// The queue of a fair lock, writers that keep readers out, or one place. The number says how
-    /// many places there are.
+    /// The queue of a fair lock, writers that keep readers out, or one place. The number is the
+    /// number of places.
     Queue,
-    /// The permits of a semaphore. The number says how many there are, or are available.
+    /// The permits of a semaphore. The number is that of all permits, or of the available ones.
     Permits,
     /// A latch. The number is its count.
     Latch,
-    /// A condition with this name. The number says how many wait.
+    /// A condition with this name. The number is the number of waiters.
     Condition(LockName),
     /// The least fencing token with which the data behind the name may still be written, which is
     /// the number.
     Fence,
-    /// What was answered, or must not come about any more: it makes repetitions harmless.
+    /// A note of an answered request, or of one that must not take effect any more. It makes
+    /// repetitions harmless.
     Request,
 }
 

@@ -26,7 +26,8 @@ use crate::{
     time::{Lease, Moment},
 };
 
-/// Whoever waits for longer is said to wait for ever: nobody looks at a deadlock for so long.
+/// A waiter with a time limit of this length or more is reported as waiting for ever: nobody
+/// watches a deadlock for that long.
 const LONGEST_LIMIT: Duration = Duration::from_secs(86_400);
 
 /// The acquisition that the user asked for.
@@ -51,7 +52,7 @@ impl Acquisition {
         // As tokio's own: a task that goes on acquiring without ever having to wait lets others run
         // now and then.
         tokio::task::consume_budget().await;
-        // In a statement of its own: what is left of it takes no room while this waits.
+        // A separate statement, so that its temporaries take no room while this waits.
         let asking = match self.enter_or_ask(is_patient)? {
             Either::Left(held) => return Ok(Some(held)),
             Either::Right(asking) => asking,
@@ -59,8 +60,8 @@ impl Acquisition {
         self.client.measure.acquiring(self, asking).await
     }
 
-    /// Enters at once, or returns a future that asks: in a box, because an acquisition that enters
-    /// at once needs no room for it.
+    /// Enters at once, or returns a future that asks. The future is boxed because an acquisition
+    /// that enters at once needs no room for it.
     #[expect(clippy::type_complexity, reason = "it is said once, and a name would not explain it")]
     fn enter_or_ask(
         &self,
@@ -80,8 +81,9 @@ impl Acquisition {
         })))
     }
 
-    /// Acquires within `limit`. If the time runs out, everything is left before this answers: the
-    /// place in the queue, here and at the backend, and what a request under way may get.
+    /// Acquires within `limit`. If the time runs out, everything is given up before this returns:
+    /// the places in the queues here and at the backend, and whatever a request under way may be
+    /// granted.
     pub(crate) async fn acquire_within(&self, limit: Duration) -> Result<Held, LockError> {
         let timeout = || LockError::Timeout { lock: self.name.clone(), waited: limit };
         if limit.is_zero() {
@@ -94,11 +96,11 @@ impl Acquisition {
         }
         let asker = Asker { has_limit: limit < LONGEST_LIMIT, ..self.asker(owner, true) };
         let asking = Box::pin(async move {
-            // Until it has left: `close()` waits for that.
+            // Counted until it has left, because `close()` waits for that.
             let _acquiring = self.client.acquiring();
             let mut waiting = None;
             let acquired = self.acquire_in_turn(&asker, &mut waiting);
-            // An over-long time-out is none; tokio caps it.
+            // An over-long time-out counts as none; tokio caps it.
             if let Ok(acquired) = tokio::time::timeout(limit, acquired).await {
                 return acquired?.ok_or_else(timeout);
             }
@@ -111,7 +113,7 @@ impl Acquisition {
         self.client.measure.acquiring(self, asking).await
     }
 
-    /// Enters the hold of an owner that is in already, if nothing else is to be done for it.
+    /// Enters the hold of an owner that is inside already, if that takes no further work.
     fn enter_at_once(&self, owner: Option<&Owner>) -> Result<Option<Held>, LockError> {
         let Some(owner) = owner else { return Ok(None) };
         if self.client.is_closed() {
@@ -119,10 +121,10 @@ impl Acquisition {
         }
         let client = &self.client;
         let Some(cell) = client.lanes.find(&self.name, self.mode.kind()) else { return Ok(None) };
-        // The hold may be of a runtime that is gone.
+        // The hold may come from a runtime that is gone.
         client.ensure_running(&self.name)?;
         let now = client.clock.now();
-        // Nobody is woken by that, so nothing comes between the count and the guard.
+        // This wakes nobody, so nothing comes between the count and the guard.
         let entered = client.with(&cell, |lane, fx| {
             match lane.enter(owner, self.mode, self.lease, now, fx) {
                 Some(Nesting::Entered(number)) => lane.hold(number).map(Held::identity),
@@ -135,7 +137,7 @@ impl Acquisition {
         Ok(Some(held))
     }
 
-    /// The owner of the acquisition, if it is not to be a fresh one.
+    /// The owner of the acquisition, unless it gets a fresh one.
     fn known_owner(&self) -> Option<Owner> {
         self.owner.clone().or_else(Owner::current)
     }
@@ -159,7 +161,7 @@ impl Acquisition {
         'a: 'w,
     {
         match self.span(asker) {
-            // In a box: if nobody listens, no room is needed for it.
+            // Boxed, so that it takes no room if nobody listens.
             Some(span) => Either::Left(Box::pin(self.run_in(span, asker, waiting))),
             None => Either::Right(self.run(asker, waiting)),
         }
@@ -174,7 +176,7 @@ impl Acquisition {
         Some(span).filter(|span| !span.is_disabled())
     }
 
-    /// As [`run`](Self::run), for those who listen.
+    /// As [`run`](Self::run), within a span.
     async fn run_in<'a>(
         &'a self,
         span: Span,
@@ -208,7 +210,7 @@ impl Acquisition {
                 let (cell, step) = self.arrive(asker, now, waiting)?;
                 let end = match waiting.as_mut() {
                     Some(current) => {
-                        // Its place has the cell.
+                        // The place in the queue keeps the cell.
                         drop(cell);
                         current.take_turn(step, now).await
                     }
@@ -218,7 +220,7 @@ impl Acquisition {
                     },
                 };
                 let mut has_waited = waiting.take().is_some_and(|current| current.has_waited);
-                // Where something was waited for, the runtime of the background may have ended.
+                // After a wait, the runtime of the background task may have ended.
                 let look_again = |has_waited| match has_waited {
                     true => self.ensure_renewed(),
                     false => Ok(()),
@@ -250,7 +252,7 @@ impl Acquisition {
         Err(LockError::Unsupported { lock: self.name.clone(), what: "replicas" })
     }
 
-    /// Makes sure that the background runs. A fixed lease can do without.
+    /// Makes sure that the background task runs. A fixed lease does not need it.
     fn ensure_renewed(&self) -> Result<(), LockError> {
         match self.lease {
             Lease::Renewed(_) => self.client.ensure_running(&self.name),
@@ -261,7 +263,7 @@ impl Acquisition {
         }
     }
 
-    /// Enters what the owner holds. `None` if that has ended: then the acquisition begins anew.
+    /// Enters the owner's hold. `None` if the hold has ended: then the acquisition starts over.
     async fn enter(
         &self,
         cell: Arc<LaneCell>,
@@ -271,7 +273,7 @@ impl Acquisition {
         let lock = || self.name.clone();
         let asked = pin!(async {
             match inside {
-                // At once: the guard is counted already.
+                // Without delay: the guard is counted already.
                 Nesting::Entered(number) => {
                     Ok(Held::new(&self.client, cell.clone(), number, self.lease))
                 }
@@ -288,8 +290,8 @@ impl Acquisition {
         self.client.unless_closed(&self.name, asked).await
     }
 
-    /// Brings the acquisition to its lane, and returns the first step. It is in `waiting` then,
-    /// unless it ends at once.
+    /// Brings the acquisition to its lane, and returns the first step. The acquisition is in
+    /// `waiting` from then on, unless it ends at once.
     fn arrive<'a>(
         &'a self,
         asker: &'a Asker,
@@ -327,9 +329,9 @@ impl Acquisition {
         Ok((cell, step))
     }
 
-    /// Whether `owner` could take over a hold of another task. What a named owner has is stored
-    /// under its name, a fixed lease counts from its own beginning, and fewer replicas may have
-    /// acknowledged the hold than are asked for.
+    /// Returns `true` if `owner` could take over the hold of another task. It could not if it is
+    /// named, because its holds are stored under its name; with a fixed lease, which counts from
+    /// its own beginning; or if it asks for replicas, since fewer may have acknowledged the hold.
     fn takes_over(&self, owner: &Owner) -> bool {
         self.client.lanes.hand_over().is_some()
             && self.mode == Mode::Exclusive
@@ -338,10 +340,10 @@ impl Acquisition {
             && self.replicas.is_none()
     }
 
-    /// Whether the backend may grant a request of `asker` after it has refused it. What a named
-    /// owner has is stored under its name, a fixed lease counts from its own beginning, and no
-    /// replica would have acknowledged the hold. A hold that is granted so lasts as long as the
-    /// place, which must not be longer than a lease.
+    /// Returns `true` if the backend may grant a request of `asker` after having refused it.
+    /// Excluded are named owners, whose holds are stored under their names; fixed leases, which
+    /// count from their own beginning; and replicas, since none would have acknowledged the hold. A
+    /// hold granted this way lasts as long as the place, which must not be longer than a lease.
     pub(super) fn takes_direct_grants(&self, asker: &Asker) -> bool {
         let place = self.client.settings.queue_timeout;
         self.mode == Mode::Fair

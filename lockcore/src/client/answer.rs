@@ -8,7 +8,7 @@ use std::{
 
 use crate::{BackendError, BackendErrorKind, time::ANSWER};
 
-/// Makes a call of the backend, and does not wait for its answer for ever.
+/// Calls the backend, and waits for its answer for a limited time.
 pub(super) async fn answer<T>(
     call: impl Future<Output = Result<T, BackendError>>,
 ) -> Result<T, BackendError> {
@@ -16,19 +16,19 @@ pub(super) async fn answer<T>(
     answer.unwrap_or_else(|()| Err(no_answer()))
 }
 
-/// The error of a call that was not answered in time.
+/// The error for a call that was not answered in time.
 pub(super) fn no_answer() -> BackendError {
     BackendError::new(BackendErrorKind::Timeout, "the backend has given no answer")
 }
 
-/// Does `work`, unless what `cut_off` makes is done first. That is only made when `work` is not
-/// done at once: much is.
+/// Does `work`, unless the future that `cut_off` makes resolves first. `cut_off` is called only if
+/// `work` is not done at once, which it often is.
 pub(super) async fn unless<T, C: Future>(
     cut_off: impl FnOnce() -> C,
     work: impl Future<Output = T>,
 ) -> Result<T, C::Output> {
     let mut work = pin!(work);
-    // In a box: the most of these calls need no room for it.
+    // Boxed, because most of these calls need no room for it.
     let (mut cut, mut cut_off) = (None, Some(cut_off));
     poll_fn(|context| {
         if let Poll::Ready(done) = work.as_mut().poll(context) {

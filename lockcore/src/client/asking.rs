@@ -1,4 +1,4 @@
-//! One request of a waiter: from what is asked to what follows from the answer.
+//! One request of a waiter, from sending it to acting on the answer.
 
 use std::{
     future::{Future, poll_fn},
@@ -24,16 +24,17 @@ use crate::{
     time::{ANSWER, Backoff, Moment, lease},
 };
 
-/// How often the backend is asked again after a refusal if nothing is heard. Locks that others have
-/// written without an expiry have no end, and the end that was told is wrong when the backend's
-/// clock is set. All waiters ask at the same moments, so that a backend can answer them together.
+/// How often the backend is asked again after a refusal if no wake-up comes. Locks that other
+/// software wrote without an expiry have no end, and a reported end is wrong once the backend's
+/// clock is changed. All waiters ask at the same moments, so that a backend can answer them
+/// together.
 const ASK_EVERY: Duration = Duration::from_secs(10);
 
 /// The store's clock ticks in milliseconds: a waiter comes after the tick, not on it.
 const TICK: Duration = Duration::from_millis(1);
 
 impl Contender<'_> {
-    /// Asks the backend once. `None` if that decides nothing yet.
+    /// Asks the backend once. `None` if the answer does not settle the acquisition yet.
     pub(super) async fn ask(
         &mut self,
         tokens: u32,
@@ -54,7 +55,7 @@ impl Contender<'_> {
         let mut call = client.measure.call(BackendCall::Acquire, client.backend.acquire(&request));
         let first = poll_fn(|context| Poll::Ready(Pin::new(&mut call).poll(context))).await;
         let (answer, is_undone, now) = match first {
-            // No time has passed that the next look at the hold would not see as well.
+            // No time has passed that the next look at the hold would not notice as well.
             Poll::Ready(answer) => (answer, false, sent),
             Poll::Pending => {
                 self.has_waited = true;
@@ -84,14 +85,15 @@ impl Contender<'_> {
             }
         };
         if is_undone && turn.is_none() && self.number.is_some() {
-            // The undoing may still be on its way, and must not meet what is asked for next.
+            // The undo may still be on its way, and must not hit the next request.
             self.undo(&request, now);
         }
         Ok(turn)
     }
 
-    /// The number of a request that the backend may grant later, if this is one: it would be heard
-    /// from now on. A random one, so that whoever can only publish messages cannot let anybody in.
+    /// The number of this request if the backend may grant it later; the grant would be heard from
+    /// now on. The number is random, so that a client that can only publish messages cannot forge a
+    /// grant.
     fn offer(&self) -> Option<u64> {
         let is_heard = self.place.listener.as_ref().is_some_and(|listener| listener.is_listening());
         if !is_heard || !self.acquisition().takes_direct_grants(self.asker) {
@@ -102,7 +104,7 @@ impl Contender<'_> {
     }
 
     /// Bounds a request that is not answered at once, whether or not its task goes on polling it.
-    /// Until the answer, its undoing is in the lane.
+    /// Its undo stays in the lane until the answer.
     fn pending(&self, request: &AcquireRequest, sent: Moment) {
         let QueuePlace { cell, ticket, .. } = &self.place;
         let asked = Box::new((request.undo(), latest(request, sent)));
@@ -115,8 +117,8 @@ impl Contender<'_> {
     }
 
     /// Waits for the answer, unless the client is closed, and no longer than
-    /// [`ANSWER`](crate::time::ANSWER). The second value says that nobody looked at it for so long
-    /// that the request was undone.
+    /// [`ANSWER`](crate::time::ANSWER). The second value is `true` if the future was not polled for
+    /// so long that the request was undone.
     async fn answer<T>(
         &self,
         mut call: impl Future<Output = Result<T, BackendError>> + Send + Unpin,
@@ -136,7 +138,7 @@ impl Contender<'_> {
             limit.as_mut().poll(context).map(|()| Ok(Err(no_answer())))
         })
         .await;
-        // While its undoing is still in the lane: code of the backend may panic.
+        // Dropped while its undo is still in the lane, because the backend's code may panic.
         drop(call);
         let over = cell.look(|lane| {
             let waiter = lane.waiter_mut(*ticket);
@@ -146,7 +148,7 @@ impl Contender<'_> {
         (answer, is_undone)
     }
 
-    /// Arms what undoes `request`: the place in a queue that it asks for is undone in the same way.
+    /// Arms the undo of `request`. The same undo gives up the place in a queue that it asks for.
     fn arm_undo(&mut self, request: &AcquireRequest, now: Moment) {
         let latest = latest(request, now);
         if let Some(Cleanup::Undo(undo)) = self.undo.as_mut().and_then(|undo| undo.cleanup()) {
@@ -164,7 +166,7 @@ impl Contender<'_> {
         }
     }
 
-    /// Undoes `request`, in the background. What follows has another id.
+    /// Undoes `request` in the background. The next request has another id.
     fn undo(&mut self, request: &AcquireRequest, now: Moment) {
         self.arm_undo(request, now);
         (self.undo, self.number) = (None, None);
@@ -206,7 +208,7 @@ impl Contender<'_> {
                 self.arm_undo(request, now);
                 Err(acquisition.closed())
             }
-            // It was undone meanwhile. Once more, in case it was carried out after that.
+            // It was undone meanwhile. Undo it once more, in case it was carried out after that.
             None => {
                 self.undo(request, now);
                 Ok(None)
@@ -215,7 +217,7 @@ impl Contender<'_> {
     }
 
     /// The grant came after its lease had ended: it is undone, and a patient waiter asks again. If
-    /// that goes on, or could not be otherwise, the lease is too short.
+    /// this keeps happening, or is inevitable, the lease is too short.
     fn granted_late(
         &mut self,
         request: &AcquireRequest,
@@ -269,8 +271,8 @@ impl Contender<'_> {
         (!waits).then_some(TurnEnd::Refused)
     }
 
-    /// Bears an error that may pass; any other is returned, and this one as well if nobody in this
-    /// lane has had an answer for too long.
+    /// Tolerates a temporary error. Returns any other error, and also a temporary one if no waiter
+    /// of this lane has had an answer for too long.
     fn failed(
         &mut self,
         request: &AcquireRequest,
@@ -279,7 +281,7 @@ impl Contender<'_> {
     ) -> Result<(), LockError> {
         let Acquisition { client, name, .. } = self.acquisition();
         if error.is_outcome_unknown() {
-            // A place in a queue goes with it.
+            // This also gives up a place in a queue.
             self.undo(request, now);
         } else if request.queue.is_none() {
             self.disarm_undo();
@@ -317,13 +319,13 @@ impl Contender<'_> {
     }
 }
 
-/// Until when the backend may have what was asked for at `sent`. A place in a queue may outlive the
-/// lease.
+/// The latest end of whatever the backend may have recorded for a request made at `sent`. A place
+/// in a queue may outlive the lease.
 fn latest(request: &AcquireRequest, sent: Moment) -> Moment {
     sent.after(request.lease.max(request.queue.unwrap_or_default()))
 }
 
-/// The error of a grant that came when its lease had ended.
+/// The error for a grant that came after its lease had ended.
 pub(super) fn late(lease: Duration) -> BackendError {
     let message =
         format!("the grant came only after its lease of {lease:?} had ended; use a longer lease");

@@ -1,4 +1,4 @@
-//! The one background task of a client, and the way to it.
+//! The one background task of a client, and the channel to it.
 
 use std::{
     future::Future,
@@ -21,13 +21,13 @@ pub(super) type Job = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// The background task. It ends with the client, or with its runtime.
 #[derive(Debug, Default)]
 pub(super) struct Background {
-    /// The way to the task that runs, if one does. Short critical sections without awaits.
+    /// The channel to the running task, if there is one. Short critical sections without awaits.
     running: Mutex<Option<(UnboundedSender<Job>, JoinHandle<()>)>>,
-    /// The task runs for certain. Spares each acquisition a look behind the lock.
+    /// Set while the task certainly runs. Saves each acquisition from taking the lock.
     is_up: Arc<AtomicBool>,
 }
 
-/// Says that the task is no longer up when it ends, or is dropped.
+/// Clears the flag when the task ends or is dropped.
 struct WhileUp(Arc<AtomicBool>);
 
 impl Drop for WhileUp {
@@ -51,8 +51,8 @@ impl Background {
         self.is_up.load(Ordering::SeqCst)
     }
 
-    /// Starts the task unless it runs, on the current runtime. Returns `false` if there is none,
-    /// or it has ended.
+    /// Starts the task on the current runtime, unless it runs already. Returns `false` if there is
+    /// no runtime, or it has ended.
     pub(super) fn start(&self, task: impl FnOnce(UnboundedReceiver<Job>) -> Job) -> bool {
         if self.is_up() {
             return true;
@@ -63,7 +63,7 @@ impl Background {
         }
         let Ok(runtime) = Handle::try_current() else { return false };
         let (jobs, receiver) = unbounded_channel();
-        // Only here: if the task ended just now, that must not be undone.
+        // Set only here: if the task has just ended, this must not hide it.
         self.is_up.store(true, Ordering::SeqCst);
         let (mut job, up) = (task(receiver), WhileUp(self.is_up.clone()));
         let task = runtime.spawn(async move {
@@ -76,7 +76,7 @@ impl Background {
         is_up
     }
 
-    /// Has the task do `job`. Gives it back if no task runs.
+    /// Hands `job` to the task, or returns it if no task runs.
     pub(super) fn send(&self, job: Job) -> Result<(), Job> {
         match self.running().as_ref() {
             None => Err(job),

@@ -13,15 +13,15 @@ use crate::{
     time::Moment,
 };
 
-/// When which lane has to be looked at. Each lane that has a hold or a request under way is in it
-/// once, and knows where.
+/// The times at which lanes need a look. Each lane with a hold or a request under way is in it
+/// once, and knows its place.
 #[derive(Debug, Default)]
 pub(super) struct Calendar {
     /// Short critical sections without awaits, hence not tokio's mutex.
     schedule: Mutex<Schedule<Arc<LaneCell>>>,
-    /// Something is due earlier than was known.
+    /// Notified when something is due earlier than was known.
     earlier: Notify,
-    /// Somebody waits, or has waited: the background task has to look every second.
+    /// Set while somebody waits, or has waited: the background task looks every second.
     is_watched: AtomicBool,
 }
 
@@ -67,7 +67,7 @@ impl Calendar {
         self.schedule().all().cloned().collect()
     }
 
-    /// When the background task looks next.
+    /// The time of the background task's next look.
     pub(super) fn look_next(&self, latest: Moment) -> Option<Moment> {
         self.schedule().look_next(latest)
     }
@@ -77,10 +77,10 @@ impl Calendar {
         self.earlier.notified().await;
     }
 
-    /// Has the background task look every second. Costs nothing if it does already.
+    /// Makes the background task look every second. Costs nothing if it does already.
     pub(super) fn watch(&self) {
-        // Whoever waits is in its lane by now. The task takes this back before it looks at the
-        // lanes, and both lock them: either it sees the waiter, or the waiter sees this.
+        // The waiter is in its lane by now. The task takes this back before it looks at the lanes,
+        // and both lock them: either it sees the waiter, or the waiter sees this.
         if !self.is_watched.load(Ordering::Relaxed)
             && !self.is_watched.swap(true, Ordering::Relaxed)
         {
@@ -88,17 +88,17 @@ impl Calendar {
         }
     }
 
-    /// Whether the background task has to look every second.
+    /// Returns `true` if the background task has to look every second.
     pub(super) fn is_watched(&self) -> bool {
         self.is_watched.load(Ordering::Relaxed)
     }
 
-    /// It need not, unless somebody says so again. Returns whether it had to.
+    /// Ends the look every second until somebody asks for it again. Returns `true` if it was on.
     pub(super) fn unwatch(&self) -> bool {
         self.is_watched.swap(false, Ordering::Relaxed)
     }
 
-    /// The client is gone.
+    /// Wakes the background task, because the client is gone or closed.
     pub(super) fn wake(&self) {
         self.earlier.notify_one();
     }

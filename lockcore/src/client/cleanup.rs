@@ -1,4 +1,4 @@
-//! [`OnDrop`]: the one way in which work that a dropped future leaves is carried out.
+//! [`OnDrop`]: carries out the work that a dropped future leaves behind.
 
 use std::sync::Arc;
 
@@ -12,9 +12,9 @@ use crate::{LockError, backend::ReleaseRequest, engine::HoldNumber, time::Moment
 pub(crate) enum Cleanup {
     /// Gives back a hold.
     Release(ReleaseWork),
-    /// Takes back what a request may have left.
+    /// Undoes whatever a request may have left behind.
     Undo(Undo),
-    /// Brings the backend's count of a hold down to the number of guards that there are.
+    /// Lowers the backend's hold count to the number of guards.
     StoreCount { client: Arc<Client>, cell: Arc<LaneCell>, hold: HoldNumber },
     /// Leaves a condition.
     LeaveCondition { client: Arc<Client>, place: ConditionPlace },
@@ -26,7 +26,7 @@ pub(crate) struct Undo {
     pub(crate) client: Arc<Client>,
     pub(crate) cell: Arc<LaneCell>,
     pub(crate) request: ReleaseRequest,
-    /// When it ends by itself at the latest.
+    /// The latest time at which it ends by itself.
     pub(crate) until: Moment,
 }
 
@@ -85,7 +85,7 @@ impl OnDrop {
 }
 
 impl Cleanup {
-    /// Has the background carry it out.
+    /// Hands the clean-up to the background task.
     pub(super) fn submit(self) {
         match self {
             Self::Release(work) => work.submit(),

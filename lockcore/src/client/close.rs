@@ -19,18 +19,18 @@ use crate::{
     time::Moment,
 };
 
-/// How long `close()` waits for acquisitions that it cut off: one that nobody polls keeps it no
-/// longer.
+/// How long `close()` waits for acquisitions that it cut off. One that is never polled again delays
+/// it no longer.
 const CUT_OFF: Duration = Duration::from_secs(1);
 
-/// The holds of a lane that its guards may rely on until now, and since when they had them.
+/// The live holds of a lane, each with its mode and the time since which it was held.
 fn live<W>(lane: &Lane<W, HoldFacts>, now: Moment) -> SmallVec<[(Mode, Moment); 1]> {
     let live = lane.holds().iter().filter(|hold| hold.is_live(now));
     live.map(|hold| (hold.mode, hold.facts.acquired_at)).collect()
 }
 
 impl Client {
-    /// Releases everything and lets nobody in any more.
+    /// Releases everything, and refuses later acquisitions.
     pub(crate) async fn close(self: &Arc<Self>) -> Result<(), LockError> {
         let _ = self.life.compare_exchange(OPEN, CLOSED, Ordering::SeqCst, Ordering::SeqCst);
         self.closing.notify_waiters();
@@ -51,14 +51,14 @@ impl Client {
         let mut result = Ok(());
         while let Some(released) = releases.join_next().await {
             match released {
-                // What was lost before needs no release.
+                // A hold that was lost before needs no release.
                 Ok(Ok(()) | Err(LockError::Lost { .. })) | Err(_) => {}
                 Ok(Err(error)) => result = Err(error),
             }
         }
-        // Acquisitions that are cut off leave their undoing to the background.
+        // Acquisitions that are cut off leave their undo to the background.
         let _ = tokio::time::timeout(CUT_OFF, self.acquiring.none()).await;
-        // Others of our holds are being released by their tasks, or there.
+        // Other holds are being released by their tasks or in the background.
         let patience = self.settings.retry_for.max(Duration::from_millis(100));
         let is_done = tokio::time::timeout(patience, self.pending_releases.none()).await.is_ok();
         // A place in a condition lapses by itself, and is no release.
@@ -74,7 +74,7 @@ impl Client {
         result
     }
 
-    /// Ends as a process that crashes: nothing is released, and no background work goes on.
+    /// Ends like a process that crashes: nothing is released, and no background work goes on.
     pub(crate) fn abandon(self: &Arc<Self>) {
         self.life.store(ABANDONED, Ordering::SeqCst);
         self.presence.abandon();
@@ -94,10 +94,10 @@ impl Client {
         self.measure.publish();
     }
 
-    /// The backend freed `name` on somebody's order: our own holds of it are over.
+    /// The backend freed `name` in a forced release: this client's holds of it are over.
     ///
-    /// `ids` are what the backend may have had before the order: one that was granted since may be
-    /// the next holder.
+    /// `ids` are the holds that the backend may have had before the forced release. A hold granted
+    /// since then may be the next holder's, and stays.
     pub(crate) fn forced(self: &Arc<Self>, name: &LockName, ids: &[HoldId]) {
         for cell in self.lanes.of(name) {
             self.with(&cell, |lane, fx| {

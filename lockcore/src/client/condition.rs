@@ -1,4 +1,4 @@
-//! [`ConditionPlace`]: the place of one that waits to be notified.
+//! [`ConditionPlace`]: the place of a waiter that waits to be notified.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,9 +13,9 @@ use crate::{
 pub(crate) struct ConditionPlace {
     id: ConditionId,
     waiter: Arc<str>,
-    /// How long the place would be kept otherwise.
+    /// How long the place is kept if it is not left.
     keep: Duration,
-    /// The way of leaving, which decides about a notification that it got.
+    /// The way of leaving, which decides what happens to a notification that it got.
     departure: Departure,
 }
 
@@ -30,19 +30,20 @@ impl ConditionPlace {
         Self { id, waiter, keep, departure }
     }
 
-    /// The same place, where a notification that it got is passed on.
+    /// The same place, but passing on a notification that it got.
     pub(super) fn cancelled(self) -> Self {
         Self { departure: Departure::Cancelled, ..self }
     }
 
-    /// Leaves. A place that cannot be left lapses.
+    /// Leaves, or logs a warning. A place that cannot be left lapses.
     pub(super) async fn leave_or_warn(&self, client: &Arc<Client>) {
         if let Err(error) = self.leave(client).await {
             tracing::warn!(%error, "a waiter could not leave its condition; its place lapses");
         }
     }
 
-    /// Leaves: attempts until it is done, hopeless or needless. Returns whether it was in.
+    /// Leaves, retrying until that is done, hopeless or no longer needed. Returns `true` if the
+    /// place was still there.
     pub(super) async fn leave(&self, client: &Arc<Client>) -> Result<bool, LockError> {
         let Some(conditions) = client.backend.conditions() else { return Ok(true) };
         let leave = || conditions.leave(&self.id, &self.waiter, self.departure);

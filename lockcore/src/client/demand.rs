@@ -1,4 +1,4 @@
-//! Listening for other clients that want a lock which is kept here.
+//! Listening for other clients that want a lock which this client keeps.
 
 use std::{pin::pin, sync::Arc};
 
@@ -12,8 +12,9 @@ use super::{
 use crate::backend::{Awaited, HoldId, SubscribeRequest};
 
 impl Client {
-    /// Has the background listen for others that want the lock, until one does, the hold is `over`
-    /// or the client is closed. The client lives as long: somebody has to give the hold back.
+    /// Makes the background listen for other clients that want the lock, until one does, the hold
+    /// is `over` or the client is closed. This keeps the client alive, because somebody has to give
+    /// the hold back.
     pub(super) fn listen_for_demand(
         self: &Arc<Self>,
         cell: &Arc<LaneCell>,
@@ -35,17 +36,18 @@ impl Client {
                     () = &mut closed => return,
                     heard = listener.heard(&client.backend, with, request) => heard,
                 };
-                // The backend says with a wake-up if somebody waited before.
+                // If somebody waited before, the backend sends a wake-up.
                 if !matches!(heard, Ok(Heard::Subscribed)) {
                     break heard;
                 }
             };
-            // Once is enough: what is granted with this hold is not kept any more.
+            // Once is enough: no hold of this grant is kept any more.
             drop(listener);
             let now = client.clock.now();
             client.with(&cell, |lane, fx| lane.wanted(now, fx));
             if let Err(error) = heard {
-                // Others would be kept out, and could not say so. It is the same for each lock.
+                // Without listening, other clients would be kept out unheard. This holds for every
+                // lock.
                 let (lock, error) = (cell.name(), error.with_lock(cell.name()));
                 client.is_deaf.call_once(|| {
                     tracing::warn!(%lock, %error, "no lock is kept: demand cannot be heard");

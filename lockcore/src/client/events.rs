@@ -1,4 +1,4 @@
-//! How an event is carried into a lane, and its effects out.
+//! Reports events to a lane, and carries out their effects.
 
 use std::{
     sync::{Arc, MutexGuard},
@@ -22,14 +22,14 @@ use crate::{
     time::Moment,
 };
 
-/// The work that an event leaves for the time after the lock of the lane.
+/// The work that an event leaves to be done once the lane is unlocked.
 #[derive(Default)]
 struct Aftermath {
     wakers: SmallVec<[Waker; 2]>,
     /// Holds that were just lost.
     lost: Vec<(LossReason, Hold<HoldFacts>)>,
     cleanups: Vec<Cleanup>,
-    /// To be dropped: whatever hangs on their spans may come here again.
+    /// To be dropped later: code that is attached to their spans may call back into the client.
     over: Vec<HoldFacts>,
 }
 
@@ -69,8 +69,8 @@ impl Client {
         result
     }
 
-    /// Does something in the lane of `cell`, which is another cell if this one went idle. Returns
-    /// the cell as well.
+    /// Runs code on the lane of `cell`. If that cell went idle, the lane has another cell by now.
+    /// Returns the cell as well.
     pub(super) fn in_lane<T>(
         self: &Arc<Self>,
         mut cell: Arc<LaneCell>,
@@ -121,7 +121,7 @@ impl Client {
         aftermath
     }
 
-    /// Lets a lane retire that became idle, and reschedules another one.
+    /// Retires the lane if it became idle, and reschedules it otherwise.
     #[inline]
     fn settle(&self, cell: &Arc<LaneCell>, slot: &mut Slot, due: Option<Moment>) {
         if !slot.lane.is_idle() {
@@ -141,7 +141,7 @@ impl Client {
         if let Some((_, Some(appointment))) = former {
             self.calendar.remove(appointment);
         }
-        // A resident keeps its appointment: it is early enough for the next hold, and is gone when
+        // A resident keeps its appointment: it is early enough for the next hold, and lapses if
         // there is none by then. In a closed client there will be none.
         if (slot.stay == Stay::Gone || self.is_closed())
             && let Some(appointment) = slot.appointment.take()
@@ -174,7 +174,7 @@ impl Client {
         ReleaseWork::new(self, cell, number, request, until)
     }
 
-    /// The release that undoes a request whose answer nobody looked at.
+    /// The release that undoes a request whose answer nobody polled for.
     fn undo_unpolled(
         self: &Arc<Self>,
         cell: &Arc<LaneCell>,

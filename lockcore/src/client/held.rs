@@ -29,8 +29,8 @@ use crate::{
     time::{Lease, Moment},
 };
 
-/// A hold that was entered: it has one guard for this. Dropped, the guard is gone, and if it was
-/// the last one the background gives the hold back.
+/// A hold that was entered, and counts one guard for this value. Dropping it counts the guard out;
+/// if that was the last guard, the background gives the hold back.
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) client: Arc<Client>,
@@ -41,27 +41,28 @@ pub(crate) struct Held {
     pub(crate) owner: Owner,
     pub(crate) mode: Mode,
     token: FencingToken,
-    /// Somebody asked for the token.
+    /// Set once somebody asked for the token.
     knows_token: AtomicBool,
     pub(crate) lease: Lease,
     how: Entrance,
-    /// The hold knows that this guard is gone.
+    /// Set once the hold has counted this guard out.
     has_left: bool,
 }
 
-/// The parts of a parked hold that end with its last guard.
+/// The parts of a parked hold that end when its last guard goes.
 struct Parked {
     span: Option<Arc<Span>>,
     watch: Option<Arc<Watch>>,
     acquired_at: Moment,
-    /// It is kept, and nobody listens for others yet: that has to be done until it is over.
+    /// Set if the hold is kept and nobody listens for other clients yet: that has to be done until
+    /// the hold is over.
     listens: Option<(HoldId, oneshot::Receiver<()>)>,
 }
 
 impl Parked {
     fn new(facts: &mut HoldFacts, is_kept: bool) -> Self {
         let mut listens = None;
-        // One that listened may be gone, with its runtime.
+        // A task that listened may be gone with its runtime.
         let is_heard = facts.kept.as_ref().is_some_and(|kept| !kept.is_closed());
         if is_kept && !is_heard {
             let (kept, over) = oneshot::channel();
@@ -102,7 +103,7 @@ impl Held {
         Self { client, cell, number, id, owner, mode, token, knows_token, lease, how, has_left }
     }
 
-    /// How its owner got in. One that is the first guard of its hold [began](Self::begun) it.
+    /// How its owner got in. The first guard of a hold [began](Self::begun) it.
     pub(super) fn how(&self) -> Entrance {
         self.how
     }
@@ -111,25 +112,25 @@ impl Held {
         self.how = how;
     }
 
-    /// The id of the hold at the backend. The lane has the hold while it has guards, so that `None`
+    /// The id of the hold at the backend. The lane keeps the hold while it has guards, so `None`
     /// does not occur.
     pub(crate) fn id(&self) -> Option<&HoldId> {
         if self.id.get().is_none() {
             let id = self.cell.look_at(self.number, |hold| hold.facts.id.clone())?;
-            // Another thread may have been faster, with the same.
+            // Another thread may have set the same value first.
             let _ = self.id.set(Box::new(id));
         }
         self.id.get().map(|id| &**id)
     }
 
-    /// The token of the hold, which no other hold has from now on.
+    /// The token of the hold. From now on, no other hold gets the same token.
     pub(crate) fn token(&self) -> FencingToken {
-        // Whoever drops the guard has synchronized with whoever asked.
+        // The thread that drops the guard has synchronized with the one that asked.
         self.knows_token.store(true, Ordering::Relaxed);
         self.token
     }
 
-    /// The token, for the log: whoever reads it there is nobody who relies on it.
+    /// The token, for the log. Nobody relies on a token that is only logged.
     pub(super) fn token_unasked(&self) -> FencingToken {
         self.token
     }
@@ -160,7 +161,7 @@ impl Held {
         self.cell.look_at(self.number, |hold| hold.facts.replicas).flatten()
     }
 
-    /// For how long the client may still believe in the hold.
+    /// How long the client may still rely on the hold.
     pub(crate) fn remaining(&self) -> Duration {
         let deadline = self.client.deadline(&self.cell, self.number);
         deadline.map(|deadline| deadline.since(self.client.clock.now())).unwrap_or_default()
@@ -173,7 +174,7 @@ impl Held {
         &self,
     ) -> impl Future<Output = Option<LossReason>> + Send + 'static + use<> {
         let (client, cell, number) = (self.client.clone(), self.cell.clone(), self.number);
-        // Asked for at once: whoever polls this later hears of an end that came before.
+        // Requested right now, so that a later poll hears of an end that came before it.
         let watch = cell.look_at(number, |hold| {
             let watch = hold.facts.watch.get_or_insert_default().clone();
             (watch, hold.state.phase())
@@ -208,15 +209,15 @@ impl Held {
         }
     }
 
-    /// Counts the guard out. Returns what has to be released, if it was the last one, or why it
-    /// cannot be.
+    /// Counts the guard out. Returns the release to carry out if it was the last guard, or the
+    /// reason why it cannot be released.
     fn depart(&mut self, keeping: Keeping) -> Result<Option<ReleaseWork>, LockError> {
         self.has_left = true;
         let knows_token = *self.knows_token.get_mut();
         let Self { client, cell, number, lease, .. } = &*self;
         let now = client.clock.now();
         let (mut parting, mut parked, mut is_unreported) = (Parting::Closed, None, false);
-        // Written from inside: as a result, it would be copied several times.
+        // Written from inside the closure: as its result, it would be copied several times.
         client.with(cell, |lane, fx| {
             parting = lane.depart(*number, *lease, knows_token, keeping, now, fx);
             match parting {
@@ -226,7 +227,7 @@ impl Held {
                     parked = hold.map(|hold| Parked::new(&mut hold.facts, is_kept));
                 }
                 Parting::Release(_) => client.pending_releases.add(),
-                // The hold is gone already, and with it what the report of its loss needs.
+                // The hold is gone already, and with it the data for the report of its loss.
                 Parting::Lost { release: Some(_), .. } => {
                     client.pending_releases.add();
                     is_unreported = fx.has_lost(*number);
@@ -268,7 +269,7 @@ impl Held {
         }
     }
 
-    /// The hold goes on, and is over for this guard.
+    /// The hold goes on, but is over for this guard.
     fn leave_parked(&self, parked: Option<Parked>, how: &str, now: Moment) {
         let Some(Parked { span, watch, acquired_at, listens }) = parked else { return };
         if let Some((hold, over)) = listens {
@@ -280,7 +281,8 @@ impl Held {
         }
     }
 
-    /// What may become of the hold. It is kept only if somebody runs who gives it back.
+    /// What may become of the hold. It is kept only if a background task runs that can give it
+    /// back.
     fn keeping(&self) -> Keeping {
         match self.client.is_running() {
             true => Keeping::ForAWhile,
@@ -303,7 +305,7 @@ impl Held {
         keeping: Keeping,
     ) -> impl Future<Output = Result<(), LockError>> + Send + 'static + use<> {
         async move {
-            // In a box: a guard that nests, or hands over, needs no room for it.
+            // Boxed, because a guard that is nested or hands over needs no room for it.
             let confirmed = match self.depart(keeping)? {
                 Some(work) => Box::pin(work.confirm()),
                 None => return Ok(()),
@@ -314,7 +316,7 @@ impl Held {
 }
 
 impl Client {
-    /// Until when a hold may be believed in, if it is live.
+    /// The deadline of a hold, if it is live.
     fn deadline(self: &Arc<Self>, cell: &Arc<LaneCell>, hold: HoldNumber) -> Option<Moment> {
         let now = self.clock.now();
         self.with(cell, |lane, fx| match lane.phase(hold, now, fx) {

@@ -1,4 +1,4 @@
-//! The knowledge of a client about a name, without asking the backend.
+//! What a client knows about a name without asking the backend.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ impl Client {
         }
     }
 
-    /// How many guards `owner` has of `name` in this client, held as `mode`.
+    /// The number of guards of `name` that `owner` has in this client in `mode`.
     pub(crate) fn hold_count_of(&self, name: &LockName, mode: Mode, owner: &Owner) -> u32 {
         let now = self.clock.now();
         let Some(cell) = self.lanes.find(name, mode.kind()) else { return 0 };
@@ -32,7 +32,7 @@ impl Client {
         })
     }
 
-    /// Whether `owner` has a read hold of `name` in this client.
+    /// Returns `true` if `owner` has a read hold of `name` in this client.
     pub(crate) fn reads(&self, name: &LockName, owner: &Owner) -> bool {
         let cell = self.lanes.find(name, Mode::Read.kind());
         cell.is_some_and(|cell| {

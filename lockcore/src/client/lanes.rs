@@ -26,20 +26,20 @@ use crate::{
 #[derive(Debug, Default)]
 pub(crate) struct WaiterSlot {
     pub(super) signal: Signal,
-    /// The undoing of its request, and the time until which that is worth trying, while there is no
+    /// The undo of its request, and the time until which it is worth trying, while there is no
     /// answer.
     pub(super) asked: Option<Box<(ReleaseRequest, Moment)>>,
-    /// Once it has to wait.
+    /// Set once it has to wait.
     pub(super) wait: Option<WaitFacts>,
 }
 
-/// Who waits, for those who ask. In the waiter, so that it needs no room of its own.
+/// Facts about a wait, for reports. Kept in the waiter, so that they need no room of their own.
 #[derive(Debug)]
 pub(super) struct WaitFacts {
     pub(super) since: Moment,
     pub(super) site: &'static std::panic::Location<'static>,
     pub(super) task: TaskKey,
-    /// Drawn when it has waited for long.
+    /// Drawn once it has waited for long.
     pub(super) number: Option<NonZeroU64>,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct WaitFacts {
 #[derive(Clone, Debug)]
 pub(crate) struct HoldFacts {
     pub(crate) id: HoldId,
-    /// How many replicas acknowledged the grant, if they were asked.
+    /// The number of replicas that acknowledged the grant, if they were asked.
     pub(crate) replicas: Option<u32>,
     /// Where and by which task it was acquired, for the deadlock warning.
     pub(crate) site: &'static std::panic::Location<'static>,
@@ -55,14 +55,15 @@ pub(crate) struct HoldFacts {
     pub(crate) acquired_at: Moment,
     /// Open while the hold lives, if anybody listens.
     pub(crate) span: Option<Arc<Span>>,
-    /// Those who want to know how it ends.
+    /// Tells the tasks that watch the hold how it ends.
     pub(crate) watch: Option<Arc<Watch>>,
-    /// If the hold was kept: dropped with it, it ends the [listening](super::demand) for others.
+    /// Set if the hold was kept. When it is dropped with the hold, the [listening](super::demand)
+    /// for other clients ends.
     pub(super) kept: Option<Arc<oneshot::Sender<()>>>,
 }
 
-/// Whether a waiter was told to take a step, and how to wake it. What comes while it does not
-/// listen is kept.
+/// Tells a waiter to take a step, or knows how to wake it. A signal that comes while the waiter
+/// does not listen is kept.
 #[derive(Debug, Default)]
 pub(super) enum Signal {
     #[default]
@@ -80,8 +81,8 @@ impl Signal {
         }
     }
 
-    /// Takes the signal, or listens for it with `waker`, for which it leaves the one that it had.
-    /// `None` if it needs one.
+    /// Takes the signal, or listens for it with `waker`, and leaves its former waker in exchange.
+    /// `None` if it needs a waker.
     fn poll(&mut self, context: &Context<'_>, waker: &mut Option<Waker>) -> Option<Poll<()>> {
         match self {
             Self::Given => {
@@ -97,7 +98,7 @@ impl Signal {
 }
 
 impl WaiterSlot {
-    /// It listens no more. The waker is to be dropped when the lane is no longer locked.
+    /// Stops listening. The waker is to be dropped when the lane is no longer locked.
     pub(super) fn take_waker(&mut self) -> Option<Waker> {
         match std::mem::take(&mut self.signal) {
             Signal::Listening(waker) => Some(waker),
@@ -109,13 +110,13 @@ impl WaiterSlot {
     }
 }
 
-/// A lane while something is going on in it. Places, guards and releases keep it, and need not look
-/// for it in the map.
+/// A lane while something is going on in it. Places, guards and releases keep a reference, and need
+/// not look it up in the map.
 pub(crate) struct LaneCell {
     pub(super) name: LockName,
     pub(super) kind: Kind,
     /// Short critical sections without awaits, hence not tokio's mutex. Locked before a shard of
-    /// the map and before the schedule, never while one of these is.
+    /// the map and before the schedule, never while one of these is locked.
     slot: Mutex<Slot>,
 }
 
@@ -124,15 +125,15 @@ pub(super) struct Slot {
     pub(super) lane: Lane<WaiterSlot, HoldFacts>,
     /// The subscription of the line, while no head has it.
     pub(super) listener: Option<Box<Listener>>,
-    /// Where it is in the schedule.
+    /// Its place in the schedule.
     pub(super) appointment: Option<Appointment>,
     pub(super) stay: Stay,
 }
 
-/// Whether the cell of an idle lane stays in the map.
+/// Says if the cell stays in the map when its lane is idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stay {
-    /// Not when the lane is idle.
+    /// It leaves the map when the lane is idle.
     WhileInUse,
     /// It is the one idle cell that its shard keeps, for a name that is used again and again.
     Resident,
@@ -163,7 +164,7 @@ impl LaneCell {
         self.look(|lane| lane.hold_mut(hold).map(look))
     }
 
-    /// The watch of a hold, made if need be.
+    /// The watch of a hold, created if necessary.
     pub(crate) fn watch(&self, hold: HoldNumber) -> Option<Arc<Watch>> {
         self.look_at(hold, |hold| hold.facts.watch.get_or_insert_default().clone())
     }
@@ -184,7 +185,7 @@ impl LaneCell {
         }
     }
 
-    /// The waiter listens no more.
+    /// Stops listening for the signal of a waiter.
     pub(super) fn ignore_signal(&self, ticket: Ticket) {
         let waker = self.look(|lane| lane.waiter_mut(ticket).and_then(WaiterSlot::take_waker));
         drop(waker);
@@ -200,14 +201,14 @@ impl fmt::Debug for LaneCell {
     }
 }
 
-/// How many parts the map has, so that tasks that use different names seldom meet.
+/// The number of parts of the map. Several, so that tasks that use different names seldom contend.
 const SHARDS: usize = 32;
 
 /// A part of the map.
 #[derive(Default)]
 struct Shard {
     cells: HashTable<Arc<LaneCell>>,
-    /// The cell among these that may stay when its lane is idle.
+    /// The cell of this shard that may stay when its lane is idle.
     resident: Option<Arc<LaneCell>>,
 }
 
@@ -220,8 +221,8 @@ impl Shard {
     }
 }
 
-/// The lanes in which something is going on, and the last idle one of each shard. Apart from these
-/// few, an idle name costs nothing.
+/// The lanes in use, and the last idle lane of each shard. Apart from these few, an idle name costs
+/// nothing.
 pub(crate) struct LaneMap {
     shards: Box<[Mutex<Shard>]>,
     hand_over: Option<HandOver>,
@@ -236,7 +237,7 @@ impl fmt::Debug for LaneMap {
 }
 
 impl LaneMap {
-    /// `hand_over` is for how long holds are handed over, if they are.
+    /// `hand_over` says for how long holds are handed over, if at all.
     pub(super) fn new(hand_over: Option<HandOver>) -> Self {
         Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), hand_over }
     }
@@ -246,18 +247,18 @@ impl LaneMap {
     }
 
     fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
-        // The table uses the upper and the lowest bits itself.
+        // The hash table itself uses the upper and the lowest bits.
         let shard = (hash >> 32) as usize % SHARDS;
         self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The lane of `name` as `kind`, if something is going on there.
+    /// The lane of `name` as `kind`, if it is in use.
     pub(crate) fn find(&self, name: &LockName, kind: Kind) -> Option<Arc<LaneCell>> {
         let is_it = |cell: &Arc<LaneCell>| cell.kind == kind && cell.name == *name;
         self.shard(name.hash()).cells.find(name.hash(), is_it).cloned()
     }
 
-    /// The lane of `name` as `kind`, made if need be.
+    /// The lane of `name` as `kind`, created if necessary.
     pub(super) fn at(&self, name: &LockName, kind: Kind) -> Arc<LaneCell> {
         let is_it = |cell: &Arc<LaneCell>| cell.kind == kind && cell.name == *name;
         let hash = name.hash();
@@ -271,8 +272,8 @@ impl LaneMap {
         entry.or_insert_with(made).get().clone()
     }
 
-    /// The lane of `cell` is idle: the cell becomes the resident of its shard, in the place of an
-    /// idle one, or leaves the map. Returns the one that left in its stead, with its appointment.
+    /// The lane of `cell` is idle: the cell becomes the resident of its shard, replacing an idle
+    /// one, or leaves the map. Returns the replaced cell with its appointment.
     pub(super) fn retire(
         &self,
         cell: &Arc<LaneCell>,
@@ -314,7 +315,7 @@ impl LaneMap {
         all.collect()
     }
 
-    /// Whether a lane is as `is_it` says, or is busy right now.
+    /// Returns `true` if `is_it` is true for some lane, or a lane is locked right now.
     pub(super) fn any(&self, is_it: impl Fn(&Lane<WaiterSlot, HoldFacts>) -> bool) -> bool {
         self.shards.iter().any(|shard| {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
@@ -326,14 +327,14 @@ impl LaneMap {
         })
     }
 
-    /// The lanes of `name`, whatever it is used as.
+    /// The lanes of `name`, of every kind.
     pub(crate) fn of(&self, name: &LockName) -> impl Iterator<Item = Arc<LaneCell>> {
         Kind::ALL.into_iter().filter_map(|kind| self.find(name, kind))
     }
 }
 
 impl HoldFacts {
-    /// Tells those who want to know that the hold was lost for this reason, or released.
+    /// Tells the watchers of the hold that it was lost for this reason, or released.
     pub(super) fn tell(&self, end: Option<LossReason>) {
         if let Some(watch) = &self.watch {
             watch.end(end);

@@ -1,4 +1,4 @@
-//! [`Ledger`]: what was measured, until the recorder is told of it.
+//! [`Ledger`]: the measurements that were not reported to the recorder yet.
 //!
 //! A recorder takes about a tenth of a microsecond for each figure, an entry here a tenth of that.
 
@@ -11,17 +11,17 @@ use std::{
     time::Duration,
 };
 
-/// How many parts a ledger has, so that threads seldom meet.
+/// The number of parts of a ledger. Several, so that threads seldom contend.
 const PARTS: usize = 8;
 
-/// A part with so many entries is to be taken soon, so that the recorder is not told of all the
-/// entries of a second at once.
+/// The number of entries at which a part is to be taken soon, so that the recorder does not get all
+/// the entries of a second at once.
 const MANY: usize = 8192;
 
-/// So many entries are too many: nobody takes them.
+/// The number of entries that is too large, which means that nobody takes them.
 const TOO_MANY: usize = 16 * MANY;
 
-/// When the entries of a ledger have to be taken.
+/// How soon the entries of a ledger have to be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Urgency {
     /// Within a second.
@@ -37,14 +37,14 @@ pub(super) struct Ledger<const TIMES: usize, const GAUGES: usize> {
     parts: [Part<TIMES, GAUGES>; PARTS],
 }
 
-/// Apart from others in memory, so that processors do not take the line from each other.
+/// Aligned, so that processors do not contend for a cache line.
 #[repr(align(128))]
 struct Part<const TIMES: usize, const GAUGES: usize>(Mutex<Entries<TIMES, GAUGES>>);
 
-/// What was measured for some histograms and gauges.
+/// The measurements for some histograms and gauges.
 pub(super) struct Entries<const TIMES: usize, const GAUGES: usize> {
     pub(super) times: [Times; TIMES],
-    /// What has changed.
+    /// The changes of the gauges.
     pub(super) gauges: [i64; GAUGES],
     count: usize,
 }
@@ -52,7 +52,7 @@ pub(super) struct Entries<const TIMES: usize, const GAUGES: usize> {
 /// Times for a histogram.
 #[derive(Default)]
 pub(super) struct Times {
-    /// How many of them are zero: most acquisitions wait for nothing.
+    /// The number of times that are zero: most acquisitions wait for nothing.
     pub(super) zeros: usize,
     /// In nanoseconds.
     others: Vec<u64>,
@@ -103,8 +103,8 @@ impl<const TIMES: usize, const GAUGES: usize> Ledger<TIMES, GAUGES> {
         }
     }
 
-    /// Takes all entries. They are those of one moment: what has begun on one thread and ended on
-    /// another is never there with its end alone.
+    /// Takes all entries, as of one moment: for something that began on one thread and ended on
+    /// another, the end is never taken without the beginning.
     pub(super) fn take(&self) -> [Entries<TIMES, GAUGES>; PARTS] {
         let mut parts = self.parts.each_ref().map(Part::lock);
         parts.each_mut().map(|part| mem::take(&mut **part))

@@ -31,10 +31,10 @@ pub(crate) struct Listener {
 enum ListenerState {
     #[default]
     Idle,
-    /// Behind a lock that nobody ever waits for: it makes the listener `Sync`.
+    /// Behind a mutex that is never contended, only to make the listener `Sync`.
     Subscribing(Mutex<Subscribing>),
     Listening(Box<dyn Wakeups>),
-    /// Subscribing failed. It is tried again then.
+    /// Subscribing failed, and is tried again after a pause.
     Pausing {
         until: Moment,
     },
@@ -43,15 +43,15 @@ enum ListenerState {
 /// An event that a listener reports.
 #[derive(Debug)]
 pub(crate) enum Heard {
-    /// The subscription is in effect, or failed and was waited for: what happened before was not
-    /// heard, so an attempt is due. It also shows whether the backend is up.
+    /// The subscription is in effect, or failed and its pause is over. Earlier events were not
+    /// heard, so an attempt is due. The attempt also shows whether the backend is up.
     Subscribed,
-    /// The lock may be free, or is granted.
+    /// The lock may be free, or was granted.
     Woken(Wakeup),
 }
 
 impl Listener {
-    /// Whether the subscription is in effect.
+    /// Returns `true` if the subscription is in effect.
     pub(super) fn is_listening(&self) -> bool {
         matches!(self.state, ListenerState::Listening(_))
     }
@@ -59,7 +59,7 @@ impl Listener {
     /// Resolves when there is something to tell.
     ///
     /// # Errors
-    /// Those that a retry cannot help.
+    /// Errors that a retry cannot help.
     ///
     /// # Cancel safety
     /// Cancel safe: nothing is lost, and no subscription is begun anew.
@@ -106,8 +106,8 @@ impl Listener {
     }
 }
 
-/// Polls a request for a subscription, which is not there meanwhile: one that panics is left to
-/// nobody.
+/// Polls a request for a subscription. It is taken out meanwhile, so that one that panics is not
+/// polled again.
 fn poll_subscribing(
     state: &mut ListenerState,
     context: &mut Context<'_>,

@@ -2,11 +2,11 @@
 //!
 //! A recorder is code of the user: nothing here is called while a lane is locked, and a panic of
 //! the recorder ends here. Each metric is registered when it is used for the first time, and its
-//! handle is kept, so that nothing is looked up after that. Those that alerts count from zero are
-//! registered with the client.
+//! handle is kept, so that nothing is looked up after that. Metrics that alerts count from zero are
+//! registered when the client is created.
 //!
-//! What happens often is entered into a ledger. The background task tells the recorder within a
-//! second. Where no background task runs, whoever makes an entry does so.
+//! Frequent events are entered into a ledger, which the background task reports to the recorder
+//! within a second. Where no background task runs, the thread that makes an entry reports it.
 
 use std::{
     fmt,
@@ -38,13 +38,13 @@ use crate::{LockError, LockName, LossReason, Mode, time::Moment};
 
 pub(crate) use super::measured_call::MeasuredAnswer;
 
-/// How many groups of names are measured apart. The names of all further ones are one group.
+/// The most groups of names that are measured separately. All further groups are counted as one.
 const MOST_GROUPS: usize = 100;
 
-/// The group of the names whose own would be one too many.
+/// The group of all names beyond that number.
 const OTHER: &str = "other";
 
-/// The way in which an acquisition ended. The number is the place in `ENTRIES`.
+/// How an acquisition ended. The number is the index in `ENTRIES`.
 #[derive(Clone, Copy)]
 pub(super) enum AcquireEnd {
     Granted = 0,
@@ -66,9 +66,9 @@ impl From<Entrance> for AcquireEnd {
     }
 }
 
-/// The result of an acquisition, of which nothing else matters here.
+/// The result of an acquisition, as far as it is measured.
 pub(super) trait Entered {
-    /// How its owner got in. `None` if it was refused.
+    /// How the owner got in. `None` if the acquisition was refused.
     fn how(&self) -> Option<Entrance>;
 }
 
@@ -80,7 +80,7 @@ impl<T: Entered> Entered for Option<T> {
 
 type GroupOf = dyn Fn(&LockName) -> &'static str + Send + Sync;
 
-/// The groups of names that are measured apart, if there are any.
+/// The groups of names that are measured separately, if there are any.
 #[derive(Clone, Default)]
 pub(crate) struct Grouping(Option<Arc<GroupOf>>);
 
@@ -102,21 +102,21 @@ pub(crate) struct ClientMetrics(Arc<Measures>);
 
 struct Measures {
     grouping: Grouping,
-    /// The names without a group.
+    /// For the names without a group.
     all: NameGroup,
     groups: RwLock<HashMap<&'static str, Arc<NameGroup>, FxBuildHasher>>,
     calls: [OnceLock<Box<CallMeters>>; OPERATIONS.len()],
     renewals: [Counter; RENEWALS.len()],
     margin: Histogram,
-    /// The useful ones and the spurious ones.
+    /// Useful wake-ups and spurious ones.
     wakeups: [Counter; 2],
     /// Wakes the background task.
     calendar: Arc<Calendar>,
-    /// The background task runs.
+    /// Set while the background task runs.
     is_up: Arc<AtomicBool>,
-    /// There are entries that the recorder was not told of.
+    /// Set if there are entries that the recorder was not told of.
     has_entries: AtomicBool,
-    /// They are many.
+    /// Set if there are many of these entries.
     is_urgent: AtomicBool,
 }
 
@@ -127,7 +127,7 @@ impl fmt::Debug for ClientMetrics {
 }
 
 impl ClientMetrics {
-    /// The task of `calendar` tells the recorder, while it `is_up`.
+    /// Makes the metrics. The task of `calendar` reports to the recorder while it `is_up`.
     pub(super) fn new(
         grouping: Grouping,
         calendar: &Arc<Calendar>,
@@ -157,7 +157,7 @@ impl ClientMetrics {
         }))
     }
 
-    /// Does something with the metrics of a name.
+    /// Runs `measure` on the metrics of a name.
     fn of<T>(&self, name: &LockName, measure: impl FnOnce(&NameGroup) -> T) -> Option<T> {
         let Some(grouping) = &self.0.grouping.0 else { return Some(measure(&self.0.all)) };
         let mut group = None;
@@ -178,7 +178,7 @@ impl ClientMetrics {
         let made = Arc::new(NameGroup::new(Some(label)));
         made.lost();
         let mut groups = self.0.groups.write().unwrap_or_else(PoisonError::into_inner);
-        // Other threads may have made some meanwhile, this one included.
+        // Other threads may have added groups meanwhile, this one included.
         if groups.len() >= MOST_GROUPS && label != OTHER && !groups.contains_key(label) {
             drop(groups);
             return self.group(OTHER);
@@ -193,7 +193,7 @@ impl ClientMetrics {
         }
     }
 
-    /// An entry was made: the recorder is to be told.
+    /// An entry was made, which has to be reported to the recorder.
     fn entered(&self, urgency: Urgency) {
         let Measures { calendar, is_up, has_entries, is_urgent, .. } = &*self.0;
         if urgency == Urgency::Now || !is_up.load(Ordering::SeqCst) {
@@ -205,22 +205,22 @@ impl ClientMetrics {
         }
     }
 
-    /// Whether the recorder has to be told something within a second.
+    /// Returns `true` if there are entries to report within a second.
     pub(super) fn has_entries(&self) -> bool {
         self.0.has_entries.load(Ordering::Relaxed)
     }
 
-    /// Tells the recorder if there are many entries.
+    /// Reports to the recorder if there are many entries.
     pub(super) fn publish_if_urgent(&self) {
         if self.0.is_urgent.load(Ordering::Relaxed) {
             self.publish();
         }
     }
 
-    /// Tells the recorder what was entered.
+    /// Reports the entries to the recorder.
     pub(super) fn publish(&self) {
         let Measures { all, groups, calls, has_entries, is_urgent, .. } = &*self.0;
-        // Before the look: an entry that this misses says so again.
+        // Before the look, because an entry that this misses sets it again.
         has_entries.store(false, Ordering::Relaxed);
         is_urgent.store(false, Ordering::Relaxed);
         all.publish();
@@ -258,12 +258,12 @@ impl ClientMetrics {
         }
     }
 
-    /// An owner that is inside entered once more, at once.
+    /// An owner that is inside entered once more, without a request.
     pub(super) fn nested(&self, name: &LockName, mode: Mode) {
         self.ended_so(name, mode, AcquireEnd::Nested, Duration::ZERO);
     }
 
-    /// A hold has its first guard.
+    /// A hold got its first guard.
     pub(super) fn began(&self, name: &LockName, mode: Mode, how: Entrance, took: Duration) {
         self.enter(name, mode, |entries| {
             entries.times[AcquireEnd::from(how) as usize].add(took);
@@ -304,14 +304,14 @@ impl ClientMetrics {
         foreign(|| counter.increment(1));
     }
 
-    /// What was left of a lease when its renewal was answered.
+    /// Records what was left of a lease when its renewal was answered.
     pub(super) fn margin(&self, left: Duration, lease: Duration) {
         let ratio = left.as_secs_f64() / lease.as_secs_f64().max(f64::MIN_POSITIVE);
         foreign(|| self.0.margin.record(ratio.clamp(0.0, 1.0)));
     }
 }
 
-/// An acquisition that is measured.
+/// An acquisition whose time is measured.
 pub(super) struct MeasuredAcquisition<'a>(&'a Acquisition);
 
 impl MeasuredAcquisition<'_> {
@@ -336,7 +336,7 @@ impl TimeReport for MeasuredAcquisition<'_> {
 impl<T: Entered> OutputReport<Result<T, LockError>> for MeasuredAcquisition<'_> {
     fn done(&self, acquired: &Result<T, LockError>, has_waited: bool) {
         let end = match acquired.as_ref().map(T::how) {
-            // It was measured with the beginning of its hold.
+            // The acquisition was measured at the beginning of its hold.
             Ok(Some(Entrance::Granted | Entrance::HandedOver)) => return,
             Ok(Some(Entrance::Nested)) => AcquireEnd::Nested,
             Ok(None) => AcquireEnd::Refused,
@@ -347,13 +347,13 @@ impl<T: Entered> OutputReport<Result<T, LockError>> for MeasuredAcquisition<'_> 
     }
 }
 
-/// When an acquisition began: when it first came to its lane, in nanoseconds from the origin of the
-/// clock plus one. Zero until then. Only its own task has it.
+/// The time when an acquisition first came to its lane, in nanoseconds from the origin of the clock
+/// plus one, or zero before that. Only its own task uses it.
 #[derive(Debug, Default)]
 pub(crate) struct Beginning(AtomicU64);
 
 impl Beginning {
-    /// It is `now`, unless it was before.
+    /// The beginning, which is set to `now` if there was none.
     pub(super) fn or(&self, now: Moment) -> Moment {
         self.get().unwrap_or_else(|| {
             let nanos = u64::try_from(now.since(Moment::ORIGIN).as_nanos()).unwrap_or(u64::MAX);
@@ -368,11 +368,11 @@ impl Beginning {
     }
 }
 
-/// What is counted of a waiter until this is dropped.
+/// The counts of a waiter, until this value is dropped.
 pub(super) struct WaiterMetrics<'a> {
     acquisition: &'a Acquisition,
     since: Moment,
-    /// It has begun before, and begins anew.
+    /// Set if the acquisition has begun before, and starts over.
     is_anew: bool,
     is_waiting: bool,
     is_woken: bool,
@@ -396,19 +396,19 @@ impl<'a> WaiterMetrics<'a> {
         client.measure.enter(name, *mode, entry);
     }
 
-    /// It waits, perhaps not for the first time.
+    /// The waiter waits, perhaps not for the first time.
     pub(super) fn waits(&mut self) {
         if !std::mem::replace(&mut self.is_waiting, true) {
             self.enter(|entries| entries.gauges[WAITING] += 1);
         }
     }
 
-    /// The backend told that the lock may be free.
+    /// The backend reported that the lock may be free.
     pub(super) fn woken(&mut self) {
         self.is_woken = true;
     }
 
-    /// It was refused again, perhaps after it was woken.
+    /// The waiter was refused again, perhaps after it was woken.
     pub(super) fn refused(&mut self) {
         self.asked(false);
     }
@@ -421,7 +421,7 @@ impl<'a> WaiterMetrics<'a> {
         }
     }
 
-    /// It got in, with the first guard of a hold.
+    /// The waiter got in, with the first guard of a hold.
     pub(super) fn begins(&mut self, how: Entrance, has_waited: bool, now: Moment) {
         self.asked(true);
         let took = match has_waited || self.is_anew {
@@ -429,7 +429,7 @@ impl<'a> WaiterMetrics<'a> {
             false => Duration::ZERO,
         };
         let waited = i64::from(std::mem::take(&mut self.is_waiting));
-        // All of it in one entry.
+        // Everything goes into one entry.
         self.enter(|entries| {
             entries.times[AcquireEnd::from(how) as usize].add(took);
             entries.gauges[WAITING] -= waited;

@@ -15,7 +15,7 @@ use crate::{
     state::LockState,
 };
 
-/// What the backend answered. The number is the place in `ANSWERS`.
+/// The backend's answer. The number is the index in `ANSWERS`.
 #[derive(Clone, Copy)]
 pub(crate) enum AnswerEnd {
     Ok = 0,
@@ -55,11 +55,11 @@ impl MeasuredAnswer for Box<dyn Wakeups> {}
 impl MeasuredAnswer for LockState {}
 impl MeasuredAnswer for bool {}
 
-/// A call of the backend that is measured.
+/// A call of the backend whose time is measured.
 pub(super) struct MeasuredCall<'a> {
     measure: &'a ClientMetrics,
     operation: BackendCall,
-    /// Since when it waits.
+    /// The time since which it waits.
     since: Option<Instant>,
 }
 
@@ -87,7 +87,7 @@ impl TimeReport for MeasuredCall<'_> {
 impl<T: MeasuredAnswer> OutputReport<Result<T, BackendError>> for MeasuredCall<'_> {
     fn done(&self, answer: &Result<T, BackendError>, has_waited: bool) {
         let answered = answer.as_ref().map_or(AnswerEnd::Error, T::answered);
-        // Nobody was asked: there is no answer whose time could be of interest.
+        // The store was not asked, so there is no response time to record.
         if has_waited || matches!(answered, AnswerEnd::Error) {
             self.answered(answered);
         }

@@ -1,7 +1,8 @@
-//! [`NameGroup`] and [`Meters`]: handles of metrics, how they are registered, and how the recorder
-//! is told.
+//! [`NameGroup`] and [`Meters`]: handles of metrics, their registration, and the reports to the
+//! recorder.
 //!
-//! A recorder is code of the user. A panic in it ends here, and what it was to make does nothing.
+//! A recorder is code of the user. A panic in it ends here, and the handle that it failed to make
+//! does nothing.
 
 use std::{array, sync::OnceLock, time::Duration};
 
@@ -33,7 +34,7 @@ pub(super) struct NameGroup {
     lost: OnceLock<[Counter; REASONS.len()]>,
 }
 
-/// Some histograms and gauges, with what they are to be told.
+/// Some histograms and gauges, with their unreported entries.
 pub(super) struct Meters<const TIMES: usize, const GAUGES: usize> {
     histograms: [Histogram; TIMES],
     gauges: [Gauge; GAUGES],
@@ -61,7 +62,7 @@ impl<const TIMES: usize, const GAUGES: usize> Meters<TIMES, GAUGES> {
         self.ledger.enter(entry)
     }
 
-    /// Tells the recorder what was entered.
+    /// Reports the entries to the recorder.
     pub(super) fn publish(&self) {
         let mut changes = [0; GAUGES];
         for entries in self.ledger.take() {
@@ -74,7 +75,7 @@ impl<const TIMES: usize, const GAUGES: usize> Meters<TIMES, GAUGES> {
             changes.iter_mut().zip(entries.gauges).for_each(|(sum, change)| *sum += change);
         }
         for (change, gauge) in changes.into_iter().zip(&self.gauges) {
-            // By how much, not what it is: other clients have the same.
+            // Reported as a change and not as a value, because other clients use the same gauge.
             match change {
                 0 => {}
                 1.. => foreign(|| gauge.increment(change as f64)),
@@ -85,7 +86,7 @@ impl<const TIMES: usize, const GAUGES: usize> Meters<TIMES, GAUGES> {
 }
 
 impl CallMeters {
-    /// `at` is the place of the operation in [`OPERATIONS`].
+    /// `at` is the index of the operation in [`OPERATIONS`].
     pub(super) fn of(at: usize) -> Self {
         let histogram = |outcome| {
             let labels = [("operation", OPERATIONS[at]), ("outcome", outcome)];
@@ -95,7 +96,7 @@ impl CallMeters {
     }
 }
 
-/// Runs code of the recorder that makes a handle: one that does nothing, if that panics.
+/// Runs the recorder's code that makes a handle. If the code panics, the handle does nothing.
 fn made<T>(make: impl FnOnce() -> T, noop: fn() -> T) -> T {
     let mut made = None;
     foreign(|| made = Some(make()));
@@ -130,10 +131,11 @@ pub(super) fn histogram(name: &'static str, labels: &[(&'static str, &'static st
     made(register, Histogram::noop)
 }
 
-/// The value in `cell`, made if need be: not while others wait for it, since the recorder makes it.
+/// The value in `cell`, created if necessary. It is created while no thread waits for the cell,
+/// because the recorder's code creates it.
 pub(super) fn kept<T>(cell: &OnceLock<T>, make: impl FnOnce() -> T) -> Option<&T> {
     if cell.get().is_none() {
-        // Another thread may have been faster, with the same.
+        // Another thread may have set the same value first.
         let _ = cell.set(make());
     }
     cell.get()
@@ -176,7 +178,7 @@ impl NameGroup {
         Self { label, modes: Default::default(), lost: OnceLock::new() }
     }
 
-    /// The labels, and that of the group.
+    /// The labels, and the label of the group.
     fn labels(&self, labels: &[(&'static str, &'static str)]) -> Vec<(&'static str, &'static str)> {
         let group = self.label.map(|label| ("group", label));
         labels.iter().copied().chain(group).collect()
@@ -202,7 +204,7 @@ impl NameGroup {
         meters.map_or(Urgency::Usual, |meters| meters.enter(entry))
     }
 
-    /// Tells the recorder what was entered.
+    /// Reports the entries to the recorder.
     pub(super) fn publish(&self) {
         self.modes.iter().filter_map(OnceLock::get).for_each(|meters| meters.publish());
     }

@@ -1,4 +1,4 @@
-//! The client drives the engine: it carries actions out and reports back what came of them.
+//! The client drives the engine: it carries out actions and reports their results.
 //!
 //! From the bottom up: [`LaneMap`](lanes::LaneMap), calendar and background are what a [`Client`]
 //! keeps; `events` brings events into a lane and carries their effects out, with `release` and

@@ -1,4 +1,4 @@
-//! Getting in beside or into a hold of the same owner, where that needs a request.
+//! Entering a hold of the same owner, or reading beside it, where that needs a request.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ use crate::{
 };
 
 impl Acquisition {
-    /// Has the backend extend the lease of a hold for a nested acquisition that asks for more.
+    /// Asks the backend to extend the lease of a hold for a nested acquisition that needs more.
     /// `None` if the hold ended meanwhile.
     pub(super) async fn grow(
         &self,
@@ -52,7 +52,7 @@ impl Acquisition {
         }
     }
 
-    /// Lets an owner in as a reader that is in as a writer: past the queue, since everybody in it
+    /// Admits the owner of a write hold as a reader. It passes the queue, since everybody in it
     /// waits for this owner. `None` if the write hold has ended.
     pub(super) async fn read_within(
         &self,
@@ -67,7 +67,7 @@ impl Acquisition {
         let mut backoff = Backoff::default();
         let start = client.clock.now();
         loop {
-            // A hold that was closed can be read within no more, and is there while it has guards.
+            // A closed hold stays while it has guards, but nobody can read within it any more.
             if client.is_closed() {
                 return Err(self.closed());
             }
@@ -82,12 +82,12 @@ impl Acquisition {
                     return Err(LockError::Lost { lock: self.name.clone(), reason });
                 }
                 Some(Nesting::Within(other)) if other == write => {}
-                // The owner may have another write hold by now: the acquisition begins anew.
+                // The owner may have another write hold by now: the acquisition starts over.
                 _ => return Ok(None),
             }
             match self.ask_within(cell, write, asker, (start, now)).await {
                 Ok(Some(held)) => return Ok(Some(held)),
-                // Late, or refused: then the write hold is gone, and the next look says so.
+                // Late or refused: the write hold is gone, and the next look notices that.
                 Ok(None) => {}
                 Err(LockError::Backend(error))
                     if asker.is_patient
@@ -165,7 +165,7 @@ impl Acquisition {
 impl Held {
     /// Extends the lease to at least `lease` from now.
     ///
-    /// By a renewal: an acquire with a count of 1 could take a hold that is lost anew.
+    /// This is a renewal: an acquire with a count of 1 could take a lost hold again.
     pub(crate) async fn extend(&self, lease: Duration) -> Result<(), LockError> {
         let Self { client, cell, number, mode, .. } = self;
         let lock = cell.name();
@@ -204,7 +204,7 @@ impl Held {
 }
 
 impl Client {
-    /// Has the backend give a hold more lease for one more guard, if it needs more.
+    /// Asks the backend for more lease for one more guard, if the hold needs more.
     async fn ask_for_more(
         self: &Arc<Self>,
         cell: &Arc<LaneCell>,
@@ -223,7 +223,7 @@ impl Client {
         else {
             return Ok(Growth::Ended);
         };
-        // Brings the backend's count down again after a growth that failed, was dropped, or was
+        // Lowers the backend's count again after a growth that failed, was dropped, or was
         // overtaken.
         let correction =
             Cleanup::StoreCount { client: self.clone(), cell: cell.clone(), hold: number };
@@ -240,7 +240,7 @@ impl Client {
                 Ok(growth)
             }
             Ok(_) => Ok(self.with(cell, |lane, fx| {
-                // Its last guard may have gone meanwhile: then it was released, and not lost.
+                // Its last guard may have gone meanwhile: then the hold was released, not lost.
                 match lane.phase(number, now, fx) {
                     None => return Growth::Ended,
                     Some(Phase::Live) => lane.gone(number, fx),

@@ -1,13 +1,13 @@
-//! [`Entrance`] and the other ways in which things begin and end that are reported.
+//! [`Entrance`], and the other reported ways in which things begin and end.
 
 use std::fmt;
 
-/// How an owner got in.
+/// How an owner got the hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entrance {
     /// The backend granted it.
     Granted,
-    /// Another task of this client handed its hold over.
+    /// Another task of this client handed over its hold.
     HandedOver,
     /// The owner was in already.
     Nested,
@@ -23,7 +23,7 @@ impl fmt::Display for Entrance {
     }
 }
 
-/// What the answer to a renewal said.
+/// The answer to a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RenewalEnd {
     Renewed,

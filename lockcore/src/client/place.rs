@@ -14,16 +14,16 @@ use crate::{
     engine::{Effects, HoldNumber, Lane, Ticket},
 };
 
-/// The place of an acquisition in the queue of a lane. Dropped, it is left.
+/// The place of an acquisition in the queue of a lane. Dropping it leaves the queue.
 #[derive(Debug)]
 pub(super) struct QueuePlace<'a> {
     pub(super) acquisition: &'a Acquisition,
     pub(super) cell: Arc<LaneCell>,
     pub(super) ticket: Ticket,
     pub(super) listener: Option<Box<Listener>>,
-    /// It is counted among those who wait in the client.
+    /// Set while it is counted among the waiters of the client.
     is_counted: bool,
-    /// It has become a hold, or was left.
+    /// Set once it has become a hold or was left.
     is_over: bool,
 }
 
@@ -37,7 +37,7 @@ impl<'a> QueuePlace<'a> {
         Self { acquisition, cell, ticket, listener: None, is_counted, is_over: false }
     }
 
-    /// Takes the undoing of a request without an answer.
+    /// Takes the undo of a request that has no answer.
     pub(super) fn take_asked(&self) -> Option<Undo> {
         let asked = self.cell.look(|lane| lane.waiter_mut(self.ticket)?.asked.take());
         let (request, until) = *asked?;
@@ -45,14 +45,14 @@ impl<'a> QueuePlace<'a> {
         Some(Undo { client, cell, request, until })
     }
 
-    /// Whether the next one in line can use its subscription. That of a fair waiter is for one hold
-    /// only.
+    /// Returns `true` if the next waiter in line can use its subscription. The subscription of a
+    /// fair waiter is for one hold only.
     fn leaves_listener(&self) -> bool {
         self.listener.is_some() && self.acquisition.mode != Mode::Fair
     }
 
-    /// The waiter enters, if `enter` returns a hold: the place is over with that. The subscription
-    /// stays for the next one in line.
+    /// The waiter enters if `enter` returns a hold, which ends the place. The subscription stays
+    /// for the next waiter in line.
     pub(super) fn enter(
         &mut self,
         enter: impl FnOnce(
@@ -71,18 +71,18 @@ impl<'a> QueuePlace<'a> {
             if leaves_it {
                 std::mem::swap(&mut slot.listener, listener);
             }
-            // At once: whatever is woken may panic.
+            // Before anybody is woken, since a waker may panic.
             let held = slot.lane.hold(number).map(Held::identity);
             (held.map(|identity| Held::of(client, cell.clone(), identity, *lease)), waker)
         });
-        // Outside of the lock: whatever hangs on it may come here again.
+        // Outside of the lock, because code attached to it may call back into the client.
         drop(left);
         held
     }
 }
 
 impl Drop for QueuePlace<'_> {
-    /// Leaves the subscription to the next one in line.
+    /// Leaves the subscription to the next waiter in line.
     fn drop(&mut self) {
         let client = &self.acquisition.client;
         if self.is_counted {
@@ -91,7 +91,7 @@ impl Drop for QueuePlace<'_> {
         if self.is_over {
             return;
         }
-        // The next one in line must not ask before this is on its way.
+        // The next waiter in line must not ask before this is on its way.
         if let Some(undo) = self.take_asked() {
             Cleanup::Undo(undo).submit();
         }
@@ -105,7 +105,7 @@ impl Drop for QueuePlace<'_> {
             }
             (waker, listener)
         });
-        // Outside of the lock: whatever hangs on these may come here again.
+        // Outside of the lock, because code attached to these may call back into the client.
         drop(left);
     }
 }

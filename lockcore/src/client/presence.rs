@@ -1,4 +1,4 @@
-//! [`Presence`]: what the store was told about this client, and what was warned of.
+//! [`Presence`]: the record of this client at the store, and the warnings that were logged.
 
 use std::{
     collections::HashMap,
@@ -32,12 +32,12 @@ const LISTED_PAUSE: Duration = Duration::from_secs(4);
 /// The record of a client at the store, as far as this client knows.
 #[derive(Debug)]
 pub(super) struct Presence {
-    /// What is written, if anything is.
+    /// The description to write, if any.
     description: Option<ClientDescription>,
     /// The record without waits, made when it is first needed.
     plain: OnceLock<ClientRecord>,
     lifetime: Duration,
-    /// A moment, and what it is in milliseconds of Unix time.
+    /// A moment, and the same moment in milliseconds of Unix time.
     origin: (Moment, u64),
     waits: AtomicU64,
     /// Short critical sections without awaits, hence not tokio's mutex.
@@ -46,23 +46,24 @@ pub(super) struct Presence {
     pub(super) writing: Arc<Tally>,
 }
 
-/// What the store was told, and what was warned of.
+/// The data that the store has, and the warnings that were logged.
 #[derive(Debug, Default)]
 struct AtStore {
-    /// The last record that was certainly written, and when that was asked for.
+    /// The last record that was certainly written, and when its request was sent.
     written: Option<(String, Moment)>,
-    /// How many were certainly written.
+    /// The number of records that were certainly written.
     confirmed: u64,
     is_writing: bool,
-    /// Until when the store may have a record.
+    /// The latest time at which the store may still have a record.
     exists_until: Option<Moment>,
-    /// Until when that may be one that lists waits.
+    /// The latest time at which that record may list waits.
     lists_waits_until: Option<Moment>,
-    /// Since the last success.
+    /// Failures since the last success.
     failures: u32,
     not_before: Option<Moment>,
     is_closed: bool,
-    /// The cycles of the last look, by the numbers of their waits, and whether they were warned of.
+    /// The cycles of the last look, by the numbers of their waits. The value is `true` once a
+    /// warning was logged.
     cycles: HashMap<Vec<u64>, bool>,
 }
 
@@ -88,7 +89,7 @@ impl Presence {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether anything is written at all.
+    /// Returns `true` if anything is written at all.
     pub(super) fn is_described(&self) -> bool {
         self.description.is_some()
     }
@@ -101,8 +102,8 @@ impl Presence {
         })
     }
 
-    /// The number of the next look that the store is told of: one more than the records that were
-    /// certainly written.
+    /// The number of the next look that is reported to the store: one more than the number of
+    /// records that were certainly written.
     pub(super) fn next_look(&self) -> u64 {
         self.state().confirmed.saturating_add(1)
     }
@@ -120,8 +121,9 @@ impl Presence {
         unix.saturating_add(passed)
     }
 
-    /// Whether the store has to be told something: `text` as the record, which lists waits if
-    /// `has_waits`. If nothing `is_in_use`, only that the waits of the last one are over.
+    /// Begins a write of the record, if one is due. `text` is the record, which lists waits if
+    /// `has_waits`. If nothing `is_in_use`, a write is due only to take back the waits of the last
+    /// record.
     pub(super) fn begin(
         self: &Arc<Self>,
         text: String,
@@ -154,26 +156,27 @@ impl Presence {
         self.lifetime
     }
 
-    /// Whether the store may show waits that are over, and has to be told so.
+    /// Returns `true` if the store may show waits that are over, so that the record has to be
+    /// corrected.
     pub(super) fn may_list_waits(&self, now: Moment) -> bool {
         let state = self.state();
         !state.is_closed && state.lists_waits(now)
     }
 
-    /// Nothing is written any more. Returns whether the store may have a record.
+    /// Stops writing. Returns `true` if the store may have a record.
     pub(super) fn close(&self, now: Moment) -> bool {
         let mut state = self.state();
         state.is_closed = true;
         state.exists_until.is_some_and(|until| now < until)
     }
 
-    /// Nothing is written any more, and the store keeps the record until it runs out.
+    /// Stops writing, and leaves the record to run out at the store.
     pub(super) fn abandon(&self) {
         let mut state = self.state();
         (state.is_closed, state.exists_until) = (true, None);
     }
 
-    /// The record was removed. It may be written once more by a request that is under way.
+    /// The record was removed. A request that is under way may still write it once more.
     pub(super) fn removed(&self) {
         let mut state = self.state();
         if !state.is_writing {
@@ -181,8 +184,8 @@ impl Presence {
         }
     }
 
-    /// Notes the cycles that were seen in a look, and returns the positions of those that were seen
-    /// in the one before as well, and were not warned of.
+    /// Notes the cycles that were seen in a look. Returns the positions of those that the look
+    /// before saw as well and that no warning was logged for.
     pub(super) fn cycles_to_warn_of(&self, seen: Vec<Vec<u64>>) -> Vec<usize> {
         let mut state = self.state();
         if seen.is_empty() {
@@ -208,7 +211,7 @@ impl AtStore {
     }
 }
 
-/// A request that writes the record. Dropped without an outcome, it has failed.
+/// A request that writes the record. It counts as failed if it is dropped without an outcome.
 #[derive(Debug)]
 pub(super) struct Writing {
     presence: Arc<Presence>,

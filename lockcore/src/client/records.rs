@@ -1,5 +1,5 @@
-//! The record of a client at the store: written now and then while the client is in use, and
-//! removed when it is closed or gone. And the warning about cycles of waiting in one client.
+//! The record of a client at the store, which is written now and then while the client is in use,
+//! and removed when it is closed or gone; and the warning about cycles of waits within one client.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,21 +24,21 @@ use crate::{
 const REMOVE_WITHIN: Duration = Duration::from_millis(500);
 
 impl Client {
-    /// What the background does every second while something is held or waited for. Requests run
-    /// in `writes`, and do not keep the client.
+    /// The background's work of each second while something is held or waited for. Requests run in
+    /// `writes`, and do not keep the client alive.
     pub(super) fn tick(self: &Arc<Self>, writes: &mut JoinSet<()>) {
         if self.is_closed() {
             self.calendar.unwatch();
             return;
         }
-        // Both before the look: the number vouches for it, and whoever waits from now on says so
-        // again.
+        // Both before the look: the number refers to it, and a waiter that begins from now on asks
+        // to be watched again.
         let (now, number) = (self.clock.now(), self.presence.next_look());
         let scan = match self.calendar.unwatch() {
             true => self.scan(now),
             false => Scan::default(),
         };
-        // Before the backend is asked, which may panic.
+        // Before the backend is called, because that may panic.
         if scan.is_anybody_waiting {
             self.calendar.watch();
         }
@@ -72,8 +72,8 @@ impl Client {
         });
     }
 
-    /// Warns of each cycle once, when it was seen twice. One that ends by itself is no reason, and
-    /// a task that waits for itself was warned of when it began.
+    /// Warns of each cycle once, after it was seen twice. There is no warning for a cycle that ends
+    /// by itself, nor for a task that waits for itself, which was reported when its wait began.
     fn warn_of_cycles(&self, scan: &Scan, now: Moment) {
         let (mut reading, mut cycles) = (Reading::default(), Vec::new());
         if scan.linked > 1 {
@@ -92,7 +92,7 @@ impl Client {
         }
     }
 
-    /// What is left to do at the end of the client. It does not keep the client.
+    /// The work that is left at the end of the client. It does not keep the client alive.
     pub(super) fn leftover(&self) -> RecordLeftover {
         let (backend, presence) = (self.backend.clone(), self.presence.clone());
         RecordLeftover {
@@ -113,13 +113,13 @@ pub(super) struct RecordLeftover {
 }
 
 impl RecordLeftover {
-    /// The record is written no more, and removed. Takes a bounded time, whatever the backend does.
+    /// Stops writing the record, and removes it. Takes a bounded time, whatever the backend does.
     pub(super) async fn remove(self) {
         let Self { backend, presence, clock, id } = self;
         if !presence.close(clock.now()) {
             return;
         }
-        // A request that is under way must not come after the other one.
+        // A write that is under way must not arrive after the removal.
         let _ = tokio::time::timeout(REMOVE_WITHIN, presence.writing.none()).await;
         // A task of its own: a panic of the backend is a failure like any other.
         let mut removal = JoinSet::new();

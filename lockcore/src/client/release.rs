@@ -1,4 +1,4 @@
-//! Releases: at once and confirmed, or in the background until the lease is over.
+//! Releases, either immediate and confirmed, or in the background until the lease is over.
 
 use std::{
     future::{Future, poll_fn},
@@ -22,13 +22,14 @@ use crate::{
     time::{Backoff, Moment},
 };
 
-/// How often a caller of `release()` waits for another attempt.
+/// The number of attempts that a caller of `release()` waits for.
 const ATTEMPTS: u32 = 3;
 
-/// A release, and the time until which it is worth trying. `close()` waits until it is dropped.
+/// A release, and the time until which it is worth trying. `close()` waits until this value is
+/// dropped.
 ///
-/// It is counted among the pending releases while the lane that it comes from is still locked:
-/// `close()` looks at the lanes first and at the count after that.
+/// It is counted among the pending releases while the lane that it comes from is still locked,
+/// because `close()` looks at the lanes first and at the count after that.
 #[derive(Debug)]
 pub(crate) struct ReleaseWork {
     client: Arc<Client>,
@@ -36,9 +37,9 @@ pub(crate) struct ReleaseWork {
     /// Until the first answer, acquisitions of this client that would meet the hold do not ask.
     number: Option<ReleaseNumber>,
     request: ReleaseRequest,
-    /// When the hold ends by itself at the latest.
+    /// The latest time at which the hold ends by itself.
     until: Moment,
-    /// An attempt was not answered, so the hold may be gone already.
+    /// Set if an attempt was not answered, so that the hold may be gone already.
     is_unanswered: bool,
 }
 
@@ -55,7 +56,7 @@ impl ReleaseWork {
         Self { client, cell, number, request, until, is_unanswered: false }
     }
 
-    /// The release of what a request may have left.
+    /// The release of whatever a request may have left behind.
     pub(super) fn undo(undo: Undo) -> Self {
         let Undo { client, cell, request, until } = undo;
         client.pending_releases.add();
@@ -76,8 +77,8 @@ impl ReleaseWork {
         answer.map_err(|error| error.with_lock(&self.request.name))
     }
 
-    /// As [`attempt`](Self::attempt), where a panic of the backend is a failure that may pass:
-    /// nobody else is there to try again.
+    /// As [`attempt`](Self::attempt), but treats a panic of the backend as a temporary failure,
+    /// since nobody else is there to try again.
     async fn attempt_in_background(&mut self) -> Result<ReleaseOutcome, BackendError> {
         let mut attempt = Box::pin(self.attempt());
         let attempted = poll_fn(|context| {
@@ -104,18 +105,18 @@ impl ReleaseWork {
         }
     }
 
-    /// A later attempt succeeded, of which waiters know nothing yet.
+    /// Tells the waiters that a later attempt succeeded.
     fn tell(&self) {
         let (cell, number) = self.client.begin_release(&self.cell);
         self.client.with(&cell, |lane, fx| lane.end_release(number, fx));
     }
 
-    /// Has the background carry it out.
+    /// Hands the release to the background task.
     pub(super) fn submit(self) {
         self.client.clone().submit(self.carry_out());
     }
 
-    /// Attempts until it is done, hopeless or needless.
+    /// Retries until the release is done, hopeless or no longer needed.
     async fn carry_out(mut self) {
         let lock = self.request.name.clone();
         let mut backoff = Backoff::default();
@@ -141,7 +142,8 @@ impl ReleaseWork {
         }
     }
 
-    /// Releases and returns when that is done, or after `limit`: then the background goes on.
+    /// Releases, and returns when that is done or after `limit`. After `limit`, the background goes
+    /// on.
     pub(crate) async fn carry_out_within(self, limit: Duration) {
         let mut pending = OnDrop::new(Cleanup::Release(self));
         let Some(Cleanup::Release(work)) = pending.cleanup() else { return };
@@ -150,7 +152,8 @@ impl ReleaseWork {
         }
     }
 
-    /// Releases now. After a failure that may pass, or if this is dropped, the background goes on.
+    /// Releases now. After a temporary failure, or if the future is dropped, the background goes
+    /// on.
     pub(crate) fn confirm(
         self,
     ) -> impl Future<Output = Result<(), LockError>> + Send + 'static + use<> {
@@ -167,7 +170,7 @@ fn confirm(mut pending: OnDrop) -> impl Future<Output = Result<(), LockError>> +
             let Some(Cleanup::Release(work)) = pending.cleanup() else { return Ok(()) };
             attempts += 1;
             match work.attempt().await {
-                // An earlier attempt that was not answered may be what freed it.
+                // An earlier attempt that was not answered may have freed it.
                 Ok(ReleaseOutcome::NotHeld) if !work.is_unanswered => {
                     let lock = work.request.name.clone();
                     pending.disarm();
@@ -185,7 +188,7 @@ fn confirm(mut pending: OnDrop) -> impl Future<Output = Result<(), LockError>> +
                     return Err(error.into());
                 }
                 Err(error) if attempts == ATTEMPTS => return Err(error.into()),
-                // In a box: hardly any release needs room for it.
+                // Boxed, because hardly any release needs room for it.
                 Err(_) => Box::pin(tokio::time::sleep(backoff.next())).await,
             }
         }
@@ -209,8 +212,8 @@ impl Client {
         self.in_lane(cell.clone(), |slot, _| slot.lane.begin_release())
     }
 
-    /// Brings the count at the backend down to the one that is true here, for a hold whose nested
-    /// growth had to be told to the backend.
+    /// Lowers the backend's hold count to the actual number of guards, for a hold whose nested
+    /// growth the backend was told of.
     pub(super) async fn store_count(self: &Arc<Self>, cell: &Arc<LaneCell>, hold: HoldNumber) {
         let mut backoff = Backoff::default();
         loop {

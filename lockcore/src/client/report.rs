@@ -1,4 +1,4 @@
-//! What is told of acquisitions and holds: to the log, and beside it to the metrics.
+//! Reports about acquisitions and holds, to the log and to the metrics.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,7 +18,7 @@ use crate::{
     time::Moment,
 };
 
-/// What the report of a loss says of a hold.
+/// The data of a hold for the report of its loss.
 pub(super) struct LostHold<'a> {
     owner: &'a Owner,
     mode: Mode,
@@ -33,8 +33,8 @@ impl<'a> LostHold<'a> {
     }
 }
 
-/// Until when the lease of a hold goes that is renewed at `sent`. `None` if that is the renewal by
-/// which a hold that was granted for a while only gets its full lease.
+/// The deadline of a hold that is renewed at `sent`. `None` for the renewal by which a hold that
+/// was granted for a short time gets its full lease.
 pub(super) fn deadline_of_lease(
     hold: &Hold<HoldFacts>,
     lease: Duration,
@@ -61,7 +61,7 @@ impl Acquisition {
         );
     }
 
-    /// The acquisition of `span` is over, which began at `start`. The span of the hold is a child
+    /// The acquisition of `span`, which began at `start`, is over. The span of the hold is a child
     /// of `parent`.
     pub(super) fn report_acquired(
         &self,
@@ -89,7 +89,7 @@ impl Acquisition {
 }
 
 impl Held {
-    /// A hold was made, and this is its first guard. Each is [released](Self::report_end),
+    /// A hold began, and this is its first guard. Each hold is [released](Self::report_end),
     /// [lost](Client::report_loss) or [closed](Client::report_closed) once.
     pub(super) fn begun(mut self, how: Entrance, took: Duration) -> Self {
         self.set_how(how);
@@ -97,7 +97,7 @@ impl Held {
         self
     }
 
-    /// Its last guard is gone.
+    /// The last guard of the hold is gone.
     pub(super) fn report_end(&self, span: Option<&Span>, since: Moment, how: &str, now: Moment) {
         let (lock, token, held_for) = (self.cell.name(), self.token_unasked(), now.since(since));
         self.client.measure.released(lock, self.mode, held_for);
@@ -105,7 +105,7 @@ impl Held {
         foreign(|| tracing::debug!(parent: parent, %lock, %token, ?held_for, "{how}"));
     }
 
-    /// It was lost, which is noticed with its last guard.
+    /// The hold was lost, and its last guard noticed that.
     pub(super) fn report_loss(&self, reason: LossReason, facts: &HoldFacts) {
         let (owner, mode, token) = (&self.owner, self.mode, self.token_unasked());
         let holding = LostHold { owner, mode, token, facts };
@@ -127,16 +127,16 @@ impl Client {
         });
     }
 
-    /// These holds of `cell` are closed with their client. Each has a mode, and the time since when
-    /// it was held.
+    /// These holds of `cell` are closed with their client. Each has its mode, and the time since
+    /// which it was held.
     pub(super) fn report_closed(&self, cell: &LaneCell, holds: &[(Mode, Moment)], now: Moment) {
         for (mode, since) in holds {
             self.measure.lost(&cell.name, *mode, LossReason::Closed, now.since(*since));
         }
     }
 
-    /// A renewal succeeded at `now`, while the lease went until `deadline`, if that says something
-    /// of the margin.
+    /// A renewal succeeded at `now`. `deadline` is the end of the lease before it, if that tells
+    /// something about the margin.
     pub(super) fn report_renewed(&self, deadline: Option<Moment>, lease: Duration, now: Moment) {
         self.measure.renewal(RenewalEnd::Renewed);
         if let Some(deadline) = deadline {
@@ -144,12 +144,12 @@ impl Client {
         }
     }
 
-    /// The backend does not know a hold that it was to renew.
+    /// The backend does not know a hold that it was asked to renew.
     pub(super) fn report_gone(&self) {
         self.measure.renewal(RenewalEnd::Gone);
     }
 
-    /// A renewal failed at `now`. The hold of `span` is still believed in until `deadline`.
+    /// A renewal failed at `now`. The client relies on the hold of `span` until `deadline`.
     pub(super) fn report_failed_renewal(
         &self,
         cell: &LaneCell,

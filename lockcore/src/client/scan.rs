@@ -1,4 +1,4 @@
-//! What waits in a client, and what is held by those who wait.
+//! The waits of a client, and the holds of its waiters.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -20,32 +20,32 @@ use crate::{
     waits::{HoldRecord, WaitRecord, site_text},
 };
 
-/// How long an acquisition has to wait before others are told.
+/// How long an acquisition has waited before its wait is reported.
 const LONG: Duration = Duration::from_millis(1500);
 
 /// The most holds of one owner, and of one task, that are looked at.
 const MOST_LOOKED_AT: usize = 256;
 
-/// How many holds are looked at beside all waits together, and beside each one at least. A record
-/// has no room for more.
+/// The most holds that are looked at for all waits together, apart from those that each wait gets
+/// at least. A record has no room for more.
 const MOST_HOLDS: usize = 1024;
 const FEWEST_HOLDS: usize = 32;
 
-/// The most waits that are told: of those that may be in a cycle, and of the others, so that a name
-/// with many waiters does not make for a large record each second.
+/// The most waits that are reported: of those that may be in a cycle, and of the others, so that a
+/// name with many waiters does not cause a large record each second.
 const MOST_LINKED: usize = 2000;
 const MOST_OTHERS: usize = 100;
 
 /// The long waits of a client.
 #[derive(Debug, Default)]
 pub(super) struct Scan {
-    /// Somebody waits, for however long.
+    /// Set if anybody waits, for however long.
     pub(super) is_anybody_waiting: bool,
-    /// Those that may be in a cycle first, and of these the oldest first.
+    /// Waits that may be in a cycle come first, the oldest of these first.
     pub(super) waits: Vec<WaitRecord>,
-    /// How many of them may be in a cycle.
+    /// The number of waits that may be in a cycle.
     pub(super) linked: usize,
-    /// How many there were too many.
+    /// The number of waits that were left out.
     pub(super) omitted: u64,
 }
 
@@ -64,11 +64,11 @@ struct LongWait {
     is_limited: bool,
 }
 
-/// The holds of those who wait for long.
+/// The holds of owners and tasks that wait for long.
 #[derive(Default)]
 struct HoldsBeside {
     by_owner: HashMap<Owner, Few>,
-    /// Of tasks that wait for one thing only. One that waits for several does things side by side,
+    /// The holds of tasks with a single wait. A task with several waits runs things concurrently,
     /// and may go on although one of them waits.
     by_task: HashMap<TaskKey, Few>,
 }
@@ -77,7 +77,7 @@ struct HoldsBeside {
 #[derive(Default)]
 struct Few {
     holds: Vec<(Owner, HoldRecord)>,
-    /// How many more there are.
+    /// The number of holds that were left out.
     omitted: u64,
 }
 
@@ -89,7 +89,7 @@ impl Few {
         }
     }
 
-    /// In an order that does not change from look to look.
+    /// Sorts into an order that is the same at each look.
     fn sort(&mut self) {
         self.holds
             .sort_by_cached_key(|(_, hold)| (hold.since, hold.lock.clone(), hold.wire.clone()));
@@ -97,8 +97,8 @@ impl Few {
 }
 
 impl Client {
-    /// Looks who waits. Each lane is locked for itself, so that this may be a picture that never
-    /// was; it has to be looked at twice.
+    /// Collects the waits. Each lane is locked on its own, so the result may be a state that never
+    /// existed; a finding needs two looks.
     pub(super) fn scan(&self, now: Moment) -> Scan {
         let (cells, mut scan) = (self.lanes.all(), Scan::default());
         let mut long = Vec::new();
@@ -112,8 +112,8 @@ impl Client {
         let beside = HoldsBeside::of(&cells, &long, &self.presence, now);
         let mut writers = HashSet::new();
         let (linked, others): (Vec<_>, Vec<_>) = long.into_iter().partition(|wait| {
-            // What a named owner holds may be in another client. And the first writer in a line
-            // keeps readers out, with the first one that does not give up.
+            // The holds of a named owner may be in another client. And the first writer in line
+            // keeps readers out, as does the first one that does not give up.
             beside.has_any(wait)
                 || wait.owner.name().is_some()
                 || wait.mode == Mode::Write && writers.insert((wait.cell, wait.is_limited))
@@ -128,13 +128,13 @@ impl Client {
         scan
     }
 
-    /// Whether anything is held or waited for.
+    /// Returns `true` if anything is held or waited for.
     pub(super) fn is_in_use(&self) -> bool {
         self.lanes.any(|lane| !lane.holds().is_empty() || lane.patient() > 0)
     }
 }
 
-/// Adds the long waits of a lane. Returns whether anybody waits there.
+/// Adds the long waits of a lane. Returns `true` if anybody waits there.
 fn long_waits(
     cell: &LaneCell,
     at: usize,
@@ -168,7 +168,7 @@ fn long_waits(
 }
 
 impl HoldsBeside {
-    /// The live holds of the owners and tasks that wait.
+    /// Collects the live holds of the owners and tasks that wait.
     fn of(cells: &[Arc<LaneCell>], long: &[LongWait], presence: &Presence, now: Moment) -> Self {
         let owners: HashSet<&Owner> = long.iter().map(|wait| &wait.owner).collect();
         let mut tasks: HashMap<TaskKey, usize> = HashMap::new();
@@ -196,14 +196,15 @@ impl HoldsBeside {
     /// The holds beside a wait.
     fn beside<'a>(&'a self, wait: &'a LongWait) -> impl Iterator<Item = &'a HoldRecord> {
         let by_task = self.by_task.get(&wait.task).into_iter().flat_map(|few| &few.holds);
-        // What the task has acquired since it waits, it has acquired in another part of itself.
+        // A hold that the task acquired after the wait began belongs to another, concurrent part of
+        // it.
         let is_before = |hold: &HoldRecord| hold.since <= wait.since_unix;
         let by_task = by_task.filter(move |(owner, hold)| *owner != wait.owner && is_before(hold));
         let by_owner = self.by_owner.get(&wait.owner).into_iter().flat_map(|few| &few.holds);
         by_owner.chain(by_task).map(|(_, hold)| hold)
     }
 
-    /// How many holds beside a wait there are at least, of which nothing else is known.
+    /// The least number of further holds beside a wait, of which nothing else is known.
     fn omitted(&self, wait: &LongWait) -> u64 {
         let by_owner = self.by_owner.get(&wait.owner).map_or(0, |few| few.omitted);
         by_owner.max(self.by_task.get(&wait.task).map_or(0, |few| few.omitted))
@@ -213,7 +214,7 @@ impl HoldsBeside {
         self.beside(wait).next().is_some()
     }
 
-    /// The record of a wait with at most so many holds.
+    /// The record of a wait with at most `most` holds.
     fn record(&self, wait: &LongWait, cell: &LaneCell, most: usize) -> WaitRecord {
         let name = wait.owner.name();
         let holds: Vec<HoldRecord> = self.beside(wait).take(most).cloned().collect();

@@ -36,19 +36,19 @@ use crate::{
 /// The options of a client, for all its locks.
 #[derive(Debug)]
 pub(crate) struct Settings {
-    /// The lease of acquisitions that name none.
+    /// The lease of acquisitions that do not set one.
     pub(crate) lease: Duration,
     /// How long a place in a queue of the backend outlives a waiter that has stopped asking.
     pub(crate) queue_timeout: Duration,
-    /// For how long failures of the backend are borne without an answer in between.
+    /// How long failures of the backend are tolerated without an answer in between.
     pub(crate) retry_for: Duration,
     pub(crate) namespace: String,
-    /// How much earlier than due a hold may be renewed together with others.
+    /// How much earlier than due a hold may be renewed, to be renewed together with others.
     pub(crate) batching: Duration,
-    /// For how long holds are handed over, if they are.
+    /// For how long holds are handed over, if at all.
     pub(crate) hand_over: Option<HandOver>,
     pub(crate) limits: WaiterLimits,
-    /// What the client writes of itself, if it does.
+    /// The description that the client writes to the store, if any.
     pub(crate) description: Option<ClientDescription>,
 }
 
@@ -74,33 +74,33 @@ pub(crate) struct Client {
     pub(crate) measure: ClientMetrics,
     pub(crate) waiters: Waiters,
     pub(crate) lanes: LaneMap,
-    /// The schedule. Shared with the background task, which does not keep the client.
+    /// The schedule. Shared with the background task, which does not keep the client alive.
     pub(super) calendar: Arc<Calendar>,
     pub(super) background: Background,
     /// The body of the background task: it looks after the client and does the jobs that it gets.
     serve: fn(Weak<Self>, UnboundedReceiver<Job>) -> Job,
-    /// Its id and a colon: what the ids of its requests begin with.
+    /// The client's id and a colon: the prefix of the ids of its requests.
     prefix: [u8; PREFIX],
-    /// How many numbers were drawn.
+    /// The count of numbers that were drawn.
     drawn: AtomicU64,
     /// `OPEN`, `CLOSED` or `ABANDONED`.
     pub(super) life: AtomicU8,
-    /// Signals that it is closed.
+    /// Signals that the client is closed.
     pub(super) closing: Notify,
     /// Acquisitions that are under way, or being undone.
     pub(super) acquiring: Tally,
-    /// Releases that are submitted and not done.
+    /// Releases that were submitted and are not done.
     pub(super) pending_releases: Arc<Tally>,
     /// Places in conditions that are being left.
     pub(super) leaving: Arc<Tally>,
-    /// What the store was told of this client.
+    /// The record of this client at the store.
     pub(super) presence: Arc<Presence>,
-    /// It was said that the demand for locks cannot be heard.
+    /// Used to warn once that the demand for locks cannot be heard.
     pub(super) is_deaf: Once,
 }
 
 impl Client {
-    /// `serve` is what its background task does.
+    /// Makes a client. `serve` is the body of its background task.
     pub(super) fn new(
         backend: Arc<dyn Backend>,
         clock: Clock,
@@ -143,7 +143,7 @@ impl Client {
         }
     }
 
-    /// The id of this client: what the owners of its holds begin with on the wire.
+    /// The id of this client, with which the owners of its holds begin on the wire.
     pub(crate) fn client_id(&self) -> &str {
         str::from_utf8(&self.prefix[..PREFIX - 1]).unwrap_or_default()
     }
@@ -153,12 +153,12 @@ impl Client {
         self.id(self.draw_number())
     }
 
-    /// A number that no other request of this client has.
+    /// A number that is unique among the requests of this client.
     pub(super) fn draw_number(&self) -> NonZeroU64 {
         NonZeroU64::MIN.saturating_add(self.drawn.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Made for each acquisition, so without the machinery of `format!` and a `String` in between.
+    /// Called for each acquisition, and so written without `format!` and an intermediate `String`.
     fn id(&self, number: NonZeroU64) -> Arc<str> {
         let (mut id, mut at, mut rest) = ([0; PREFIX + 20], PREFIX, number.get());
         id[..PREFIX].copy_from_slice(&self.prefix);
@@ -173,7 +173,7 @@ impl Client {
         str::from_utf8(&id[..end]).unwrap_or_default().into()
     }
 
-    /// Makes a call of the backend, and does not wait for its answer for ever.
+    /// Calls the backend, and waits for its answer for a limited time.
     pub(crate) async fn answer<T>(
         &self,
         call: impl Future<Output = Result<T, BackendError>>,
@@ -190,8 +190,8 @@ impl Client {
         answer(self.measure.call(operation, call)).await
     }
 
-    /// Makes a request that may be repeated, until it is answered or was not answered for `limit`.
-    /// `last_error` is what it is struggling with.
+    /// Repeats a request until it is answered, or was not answered for `limit`. `last_error` is set
+    /// to the latest failure.
     pub(crate) async fn repeat<T, F>(
         &self,
         name: &LockName,
@@ -220,7 +220,7 @@ impl Client {
         }
     }
 
-    /// Refuses a mode that the backend does not have.
+    /// Refuses a mode that the backend does not support.
     pub(crate) fn require(&self, mode: Mode, name: &LockName) -> Result<(), LockError> {
         if self.backend.capabilities().supports(mode) {
             return Ok(());
@@ -233,7 +233,7 @@ impl Client {
         self.backend.limits().shortest_lease
     }
 
-    /// Until the result is dropped, `close()` waits.
+    /// Counts an acquisition: `close()` waits until the result is dropped.
     pub(crate) fn acquiring(&self) -> Counting<&Tally> {
         self.acquiring.count()
     }
@@ -257,7 +257,7 @@ impl Client {
         }
     }
 
-    /// Whether the background task runs.
+    /// Returns `true` if the background task runs.
     pub(super) fn is_running(&self) -> bool {
         self.background.is_up()
     }
@@ -267,15 +267,16 @@ impl Client {
         self.background.start(|jobs| (self.serve)(Arc::downgrade(self), jobs))
     }
 
-    /// Has the background do `work`. Works outside of a runtime as long as the one that the task
-    /// runs on is there.
+    /// Hands `work` to the background task. Can be called outside of a runtime, as long as the
+    /// task's own runtime exists.
     pub(super) fn submit(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
         if self.is_abandoned() {
             return;
         }
         self.start();
         if let Err(unsent) = self.background.send(Box::pin(work)) {
-            // Dropped when nothing is locked: it wakes others, who may come here.
+            // Dropped while nothing is locked: it wakes others, which may call back into the
+            // client.
             drop(unsent);
             tracing::warn!("no runtime to release a lock on; it is free when its lease ends");
         }
@@ -283,7 +284,7 @@ impl Client {
 
     /// Resolves when the client is closed.
     pub(super) async fn closed(&self) {
-        // From here on it is not missed.
+        // From here on, the signal is not missed.
         let closing = self.closing.notified();
         if !self.is_closed() {
             closing.await;
@@ -292,7 +293,8 @@ impl Client {
 
     /// Does `work`, unless the client is closed first.
     ///
-    /// `work` is pinned by the caller: futures that take others by value have room for them twice.
+    /// `work` is pinned by the caller, because a future that takes another by value holds room for
+    /// it twice.
     pub(crate) async fn unless_closed<T>(
         &self,
         name: &LockName,

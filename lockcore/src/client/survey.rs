@@ -1,4 +1,4 @@
-//! Who waits for whom, from the records of all clients.
+//! The graph of who waits for whom, from the records of all clients.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -9,28 +9,28 @@ use crate::{
     waits::{Account, Candidate, ClientRecord, Reading, Waits, is_client_id},
 };
 
-/// The time until the second look at what may be a cycle, and that between the further ones. A
-/// client in one looks at itself every second, and a second such look is begun after the first one
-/// was answered.
+/// The time before the second look at a possible cycle, and between further looks. A client in a
+/// cycle looks at itself every second, and begins a second such look after the first one was
+/// answered.
 const SECOND_LOOK: Duration = Duration::from_millis(1500);
 const FURTHER_LOOK: Duration = Duration::from_millis(250);
 
-/// The most looks after the first one, which take 3 s.
+/// The most looks after the first one. Together they take 3 s.
 const MOST_LOOKS: usize = 7;
 
-/// The most records that are read, the most bytes of all of them, and the most pages. Whoever can
-/// write to the store can write more.
+/// The limits on the records, bytes and pages that are read, since anybody who can write to the
+/// store could write more.
 const MOST_RECORDS: usize = 10_000;
 const MOST_BYTES: usize = 64 * 1024 * 1024;
 const MOST_PAGES: usize = 20_000;
 
-/// The most locks that the store is asked for at one look, and the most searches.
+/// The limits on the locks that the store is asked about at one look, and on the searches.
 const MOST_LOCKS: usize = 1000;
 const MOST_SEARCHES: usize = 100;
 
 impl Client {
-    /// Who waits for whom. What looks like a cycle is looked at again, until all clients in it have
-    /// said it once more, or had the time to do so.
+    /// Reads who waits for whom. A possible cycle is looked at again, until all clients in it have
+    /// reported it once more, or have had the time to do so.
     pub(crate) async fn waits(&self) -> Result<Waits, LockError> {
         let mut first = self.read_records().await?;
         let mut cycles = self.true_cycles(&mut first, &mut Account::default()).await?;
@@ -50,7 +50,8 @@ impl Client {
                 break;
             }
         }
-        // Those of a client that did not say it again, be it for a slow store.
+        // Dropped are the cycles with a client that did not report them again, perhaps because of a
+        // slow store.
         reading.is_partial |= cycles.len() < may_be;
         Ok(self.report(reading, cycles))
     }
@@ -59,7 +60,7 @@ impl Client {
         reading.report(cycles, self.presence.unix(self.clock.now()))
     }
 
-    /// The records of all clients, as many as are looked at, and of this client what is true now.
+    /// The records of all clients, up to the limits, and the current state of this client.
     async fn read_records(&self) -> Result<Reading, LockError> {
         let Some(directory) = self.backend.directory() else {
             return Err(BackendError::unsupported("records of clients").into());
@@ -95,9 +96,9 @@ impl Client {
         Ok(reading)
     }
 
-    /// The cycles of which the store confirms everything that it knows. What it refutes is taken
-    /// out before the next search, so that it hides no cycle behind it. The `account` is what the
-    /// store has said at this look.
+    /// The cycles that the store does not refute. A refuted wait or hold is taken out before the
+    /// next search, so that it hides no other cycle. `account` collects the store's answers of this
+    /// look.
     async fn true_cycles(
         &self,
         reading: &mut Reading,
@@ -127,8 +128,8 @@ impl Client {
         Ok(cycles)
     }
 
-    /// The state of a lock. `None` if the store refuses to tell: records come from strangers, and
-    /// may name anything.
+    /// The state of a lock. `None` if the store refuses to tell: records are untrusted, and may
+    /// name anything.
     async fn look_at_store(&self, lock: &str) -> Result<Option<LockState>, LockError> {
         let Ok(name) = LockName::new(lock) else { return Ok(None) };
         match self.answer(self.backend.inspect(&name)).await {

@@ -1,4 +1,4 @@
-//! [`Tally`]: how much is under way, and the signal that nothing is any more.
+//! [`Tally`]: a count of things under way, with a signal when it reaches zero.
 
 use std::{
     borrow::Borrow,
@@ -10,12 +10,12 @@ use std::{
 
 use tokio::sync::Notify;
 
-/// Counts what is under way.
+/// Counts things that are under way.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     count: AtomicUsize,
     none: Notify,
-    /// Somebody waits, or has waited, for that. Until then nobody has to be told.
+    /// Set once somebody waits for zero. Before that, nobody has to be notified.
     is_awaited: AtomicBool,
 }
 
@@ -26,7 +26,7 @@ impl Tally {
         Counting(self)
     }
 
-    /// As [`count`](Self::count), for what does not borrow it.
+    /// As [`count`](Self::count), without a borrow.
     pub(super) fn count_owned(self: &Arc<Self>) -> Counting<Arc<Self>> {
         self.add();
         Counting(self.clone())
@@ -59,7 +59,7 @@ impl Tally {
     }
 }
 
-/// One that is under way.
+/// One counted thing that is under way.
 #[derive(Debug)]
 pub(crate) struct Counting<T: Borrow<Tally>>(T);
 

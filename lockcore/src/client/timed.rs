@@ -1,4 +1,4 @@
-//! [`Timed`]: a future that reports what becomes of it.
+//! [`Timed`]: a future that reports its waits and its end.
 
 use std::{
     future::Future,
@@ -6,23 +6,23 @@ use std::{
     task::{Context, Poll},
 };
 
-/// Hears when a future waits, and if it is dropped.
+/// Is notified when a future waits, and if it is dropped.
 pub(super) trait TimeReport {
-    /// It waits for the first time. One that never does takes no time, and one that is dropped
-    /// before that has not begun.
+    /// The future waits for the first time. A future that never waits takes no time, and one that
+    /// is dropped before that has not begun.
     fn waits(&mut self);
 
-    /// It was dropped while it waited.
+    /// The future was dropped while it waited.
     fn dropped(&self);
 }
 
-/// Hears of the output as well.
+/// Receives the output as well.
 pub(super) trait OutputReport<T>: TimeReport {
-    /// It is done, perhaps without having waited.
+    /// The future is done, perhaps without having waited.
     fn done(&self, output: &T, has_waited: bool);
 }
 
-/// A future with a report of it.
+/// A future with its report.
 pub(super) struct Timed<F, R: TimeReport> {
     future: F,
     reporter: Reporter<R>,

@@ -1,4 +1,4 @@
-//! [`ClientMetrics`] and what belongs to it where nothing is measured: all of it is empty.
+//! [`ClientMetrics`] and its companions when nothing is measured: all of them are empty.
 
 use std::{
     marker::PhantomData,
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{LockName, LossReason, Mode, time::Moment};
 
-/// The groups of names that are measured apart.
+/// The groups of names that are measured separately.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Grouping(());
 
@@ -21,16 +21,16 @@ pub(crate) struct Grouping(());
 #[derive(Clone, Debug)]
 pub(crate) struct ClientMetrics;
 
-/// An answer of the backend: whatever it is.
+/// Any answer of the backend.
 pub(crate) trait MeasuredAnswer {}
 
 impl<T> MeasuredAnswer for T {}
 
-/// When an acquisition began.
+/// The beginning of an acquisition.
 #[derive(Debug, Default)]
 pub(crate) struct Beginning(());
 
-/// What is counted of a waiter.
+/// The counts of a waiter.
 #[derive(Debug)]
 pub(super) struct WaiterMetrics<'a>(PhantomData<&'a ()>);
 

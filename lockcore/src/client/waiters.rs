@@ -1,4 +1,4 @@
-//! [`Waiters`]: how many wait in a client now.
+//! [`Waiters`]: the number of waiters in a client.
 
 use std::mem;
 use std::sync::{
@@ -11,13 +11,14 @@ use rustc_hash::FxBuildHasher;
 
 use crate::{LockError, LockName, backend::ConditionId, engine::WaiterLimits};
 
-/// Counts those who wait. One more than the limits allow is told so, instead of filling the memory.
+/// Counts the waiters. A waiter beyond the limits is refused, instead of filling the memory.
 #[derive(Debug)]
 pub(crate) struct Waiters {
     limits: WaiterLimits,
     total: AtomicUsize,
-    /// Those who wait for a latch, or for the condition of a lock. Lanes count the others. Those
-    /// who wait to be notified must not keep out the one that is to notify them.
+    /// The waiters of latches and of conditions of locks. Lanes count the others. They are counted
+    /// separately, because tasks that wait for a notification must not keep out the task that would
+    /// notify them.
     beside: Mutex<HashMap<(LockName, Option<LockName>), usize, FxBuildHasher>>,
 }
 
@@ -26,7 +27,7 @@ impl Waiters {
         Self { limits, total: AtomicUsize::new(0), beside: Mutex::default() }
     }
 
-    /// Counts one that waits for `lock` in a lane in which `here` wait already, until it is
+    /// Counts one more waiter for `lock`, in a lane with `here` waiters, until it is
     /// [forgotten](Self::forget).
     pub(super) fn count(&self, here: usize, lock: &LockName) -> Result<(), LockError> {
         let counted = self.count_any(lock)?;
@@ -35,17 +36,17 @@ impl Waiters {
         Ok(())
     }
 
-    /// One that was counted in a lane waits no more.
+    /// A waiter that was counted in a lane waits no more.
     pub(super) fn forget(&self) {
         self.total.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Counts one that waits for a latch.
+    /// Counts a waiter of a latch.
     pub(crate) fn count_for_latch(&self, latch: &LockName) -> Result<Counted<'_>, LockError> {
         self.count_beside((latch.clone(), None))
     }
 
-    /// Counts one that waits to be notified.
+    /// Counts a waiter of a condition.
     pub(crate) fn count_for(&self, condition: &ConditionId) -> Result<Counted<'_>, LockError> {
         self.count_beside((condition.lock.clone(), Some(condition.name.clone())))
     }
@@ -65,7 +66,7 @@ impl Waiters {
     }
 
     fn count_any(&self, lock: &LockName) -> Result<Counted<'_>, LockError> {
-        // Counted first, so that two that come at once cannot both be the last one.
+        // Counted first, so that two concurrent arrivals cannot both be the last one admitted.
         let before = self.total.fetch_add(1, Ordering::Relaxed);
         let counted = Counted { waiters: self, beside: None };
         self.limits.admit(before, lock)?;
@@ -79,7 +80,7 @@ impl Waiters {
     }
 }
 
-/// One that waits for a latch or a condition and is counted, until this is dropped.
+/// The count of one waiter of a latch or a condition, until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Counted<'a> {
     waiters: &'a Waiters,

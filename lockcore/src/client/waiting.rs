@@ -28,7 +28,7 @@ use crate::{
     time::{Backoff, Moment, random_fraction},
 };
 
-/// How long a time-out waits until the place in the queue is left, before it is reported.
+/// How long a time-out is held back until the place in the queue is left.
 const LEAVE_WITHIN: Duration = Duration::from_millis(500);
 
 /// How the wait ended.
@@ -39,25 +39,25 @@ pub(super) enum TurnEnd {
     Inside(Arc<LaneCell>, Nesting),
 }
 
-/// An acquisition that waits. Dropped, it leaves nothing: neither here nor at the backend.
+/// An acquisition that waits. Dropping it leaves nothing behind, neither here nor at the backend.
 pub(super) struct Contender<'a> {
     pub(super) asker: &'a Asker,
-    /// In the id of the hold. Drawn when it is first sent: ids of named owners are compared for
-    /// their age.
+    /// The number in the id of the hold. It is drawn when the id is first sent, because ids of
+    /// named owners are compared by age.
     pub(super) number: Option<NonZeroU64>,
-    /// The undoing of its requests. Before the place: the next one in line must not ask before it
-    /// is on its way.
+    /// The undo of its requests. Declared before the place, because the next waiter in line must
+    /// not ask before the undo is on its way.
     pub(super) undo: Option<Box<OnDrop>>,
     pub(super) place: QueuePlace<'a>,
     pub(super) backoff: Backoff,
-    /// Since when its requests fail in ways that concern no other waiter: each grant came after its
-    /// lease had ended, or an asker that fails alone was not answered.
+    /// The time since which its requests fail in ways that concern no other waiter: each grant came
+    /// after its lease had ended, or an asker that fails alone was not answered.
     pub(super) failing_since: Option<Moment>,
     pub(super) last_error: Option<Box<LockError>>,
-    /// Not all was done at once.
+    /// Set if the acquisition was not done at once.
     pub(super) has_waited: bool,
     has_warned: bool,
-    /// What is counted of it.
+    /// Its metrics.
     pub(super) counts: WaiterMetrics<'a>,
 }
 
@@ -85,7 +85,7 @@ impl<'a> Contender<'a> {
         &self.acquisition().client
     }
 
-    /// Waits for the turn and takes it. It is `now` when it begins with its first `step`.
+    /// Waits for the turn and takes it. It begins at `now` with its first `step`.
     #[expect(clippy::manual_async_fn, reason = "an `async fn` has room for its arguments twice")]
     pub(super) fn take_turn<'s>(
         &'s mut self,
@@ -95,7 +95,8 @@ impl<'a> Contender<'a> {
         async move {
             loop {
                 match step {
-                    // Whatever happened meanwhile: its guard may be counted already.
+                    // Returned whatever happened meanwhile, because its guard may be counted
+                    // already.
                     Step::Inside(inside) => {
                         return Ok(TurnEnd::Inside(self.place.cell.clone(), inside));
                     }
@@ -112,7 +113,7 @@ impl<'a> Contender<'a> {
                         self.warn_of_deadlock(now);
                         self.signalled().await;
                     }
-                    // In boxes: most of those who wait are not first, and need no room for this.
+                    // Boxed, because most waiters are not first, and need no room for this.
                     Step::Wait { until, listens } => {
                         self.waits();
                         self.warn_of_deadlock(now);
@@ -156,7 +157,7 @@ impl<'a> Contender<'a> {
         Some(self.enters(held, Entrance::HandedOver, now))
     }
 
-    /// It got in, with the first guard of a hold.
+    /// The acquisition got in, with the first guard of a hold.
     pub(super) fn enters(&mut self, mut held: Held, how: Entrance, now: Moment) -> Held {
         self.counts.begins(how, self.has_waited, now);
         held.set_how(how);
@@ -169,7 +170,7 @@ impl<'a> Contender<'a> {
         poll_fn(move |context| cell.poll_signal(*ticket, context))
     }
 
-    /// Waits for the signal, for `until`, and for the backend, which may tell that it has granted
+    /// Waits for the signal, for `until`, or for the backend, which may report that it has granted
     /// the hold.
     async fn wait(
         &mut self,
@@ -218,7 +219,7 @@ impl<'a> Contender<'a> {
     fn have_listener(&mut self) -> NonZeroU64 {
         if self.place.listener.is_none() {
             let parked = match self.acquisition().mode {
-                // A fair waiter only hears of its own turn.
+                // The subscription of a fair waiter only reports its own turn.
                 Mode::Fair => None,
                 _ => self.place.cell.lock().listener.take(),
             };
@@ -228,7 +229,7 @@ impl<'a> Contender<'a> {
         *self.number.get_or_insert_with(|| client.draw_number())
     }
 
-    /// Reports what was heard. Returns the hold, if that was granted.
+    /// Reports an event of the subscription to the lane. Returns the hold, if the event granted it.
     fn have_heard(&mut self, number: NonZeroU64, heard: Heard) -> Option<Held> {
         let client = self.client();
         let now = client.clock.now();
@@ -248,8 +249,8 @@ impl<'a> Contender<'a> {
         None
     }
 
-    /// The backend has granted a request that it had refused. `None` if the waiter has to take
-    /// another step: that was too long ago, or the client is closed.
+    /// The backend has granted a request that it had refused before. `None` if the waiter has to
+    /// take another step, because the grant is too old or the client is closed.
     fn told(
         &mut self,
         number: NonZeroU64,
@@ -266,8 +267,8 @@ impl<'a> Contender<'a> {
         Some(self.enters(held, Entrance::Granted, now))
     }
 
-    /// The time is up: leaves, and returns when that is done, with the error that it was struggling
-    /// with.
+    /// Leaves because the time is up. Returns when that is done, with the last error of the backend
+    /// if it does not answer.
     pub(super) async fn give_up(mut self) -> Option<Box<LockError>> {
         let QueuePlace { cell, ticket, .. } = &self.place;
         let outage = || cell.look(|lane| lane.outage(*ticket)).map(Box::new);
@@ -277,7 +278,7 @@ impl<'a> Contender<'a> {
             _ => None,
         };
         let Some(undo) = self.place.take_asked().or(undo) else { return error };
-        // Before the place is left, so that the next one in line waits for it.
+        // Before the place is left, so that the next waiter in line waits for this release.
         let (client, release) = (self.client(), ReleaseWork::undo(undo));
         drop(self);
         // Once the client is closed, the background goes on.
@@ -285,8 +286,8 @@ impl<'a> Contender<'a> {
         error
     }
 
-    /// Notes that it waits, for those who ask. And warns: a task that waits for a lock which it
-    /// holds itself under another owner waits for ever.
+    /// Notes the wait for later reports, and warns of a self-deadlock: a task that waits for a lock
+    /// which it holds itself under another owner waits for ever.
     fn warn_of_deadlock(&mut self, now: Moment) {
         if !self.asker.is_patient || std::mem::replace(&mut self.has_warned, true) {
             return;

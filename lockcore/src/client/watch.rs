@@ -1,4 +1,4 @@
-//! [`Watch`]: how a hold ended, for those who want to know.
+//! [`Watch`]: tells watchers how a hold ended.
 
 use std::{sync::OnceLock, time::Duration};
 
@@ -10,10 +10,10 @@ use tokio::{
 use super::foreign::foreign;
 use crate::{BackendError, BackendErrorKind, LossReason, time::ANSWER};
 
-/// Told once how a hold ended. It outlives the hold, so nobody comes too late.
+/// Records once how a hold ended. It outlives the hold, so that nobody asks too late.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    /// `None` inside: it was released.
+    /// `Some(None)` if the hold was released.
     end: OnceLock<Option<LossReason>>,
     ended: Notify,
     /// Keeps requests that carry a count in order.
@@ -31,7 +31,7 @@ impl Watch {
     /// The turn to make a request that carries a count.
     ///
     /// # Errors
-    /// A time-out if the one before does not end. A request ends after [`ANSWER`], unless its
+    /// A time-out if the request before does not end. A request ends after [`ANSWER`], unless its
     /// future is kept without being polled.
     pub(super) async fn turn(&self) -> Result<MutexGuard<'_, ()>, BackendError> {
         if let Ok(turn) = self.storing.try_lock() {

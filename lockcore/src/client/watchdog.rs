@@ -1,5 +1,5 @@
-//! The watchdog: renews all holds of a client in batches, looks at what else is due, and does the
-//! jobs of the background.
+//! The watchdog: renews all holds of a client in batches, handles everything else that is due, and
+//! runs the background jobs.
 
 use std::{
     future::pending,
@@ -26,8 +26,8 @@ use crate::{
     time::{Clock, Moment, lease},
 };
 
-/// How soon after waking up a host notices that it slept, as timers do not count the time asleep;
-/// and how often it looks who waits.
+/// How soon after waking up a host notices that it was suspended, since timers do not count that
+/// time; and how often waits are scanned.
 const SUSPENSION_CHECK: Duration = Duration::from_secs(1);
 
 /// The body of the background task of a client.
@@ -38,7 +38,7 @@ pub(super) fn serve(client: Weak<Client>, jobs: UnboundedReceiver<Job>) -> Job {
         else {
             return;
         };
-        // Requests that write the record of the client. Nobody waits long for them at the end.
+        // Requests that write the record of the client. They are not awaited for long at the end.
         let mut writes = JoinSet::new();
         serve_until_gone(client, &tools, jobs, &mut writes).await;
         record.remove().await;
@@ -60,7 +60,7 @@ impl Tools {
 }
 
 impl Drop for Tools {
-    /// Whatever ends the task, be it the end of its runtime.
+    /// Runs whatever ends the task, even the end of its runtime.
     fn drop(&mut self) {
         self.measure.publish();
     }
@@ -72,7 +72,7 @@ async fn serve_until_gone(
     mut jobs: UnboundedReceiver<Job>,
     writes: &mut JoinSet<()>,
 ) {
-    // Renewals end with this task: nothing is held any more.
+    // Renewals end with this task, since nothing is held any more.
     let Tools { calendar, clock, measure } = tools;
     let mut renewals = JoinSet::new();
     let mut work = JoinSet::new();
@@ -89,9 +89,9 @@ async fn serve_until_gone(
                     client.look_at_all();
                 }
                 client.look_at_due(&mut renewals);
-                // Behind the renewals, which wait for nobody.
+                // After the renewals, which must not be delayed.
                 if tick.take_if(|tick| *tick <= clock.now()).is_some() {
-                    // A panic, be it one of the backend, must not end this task.
+                    // A panic, for example in the backend, must not end this task.
                     let _ = catch_unwind(AssertUnwindSafe(|| client.tick(writes)));
                     measure.publish();
                 }
@@ -100,7 +100,7 @@ async fn serve_until_gone(
                 Some(job) => {
                     work.spawn(job);
                 }
-                // All handles and guards are gone, and everything that they left is on its way.
+                // All handles and guards are gone, and the work that they left is on its way.
                 None => break,
             },
             () = calendar.earlier() => measure.publish_if_urgent(),
@@ -112,8 +112,8 @@ async fn serve_until_gone(
     while work.join_next().await.is_some() {}
 }
 
-/// Resolves when a lane is due, and every second while there is one, somebody waits or something
-/// was measured. `tick` is when the second is over.
+/// Resolves when a lane is due, and every second while any lane has an appointment, anybody waits
+/// or something was measured. `tick` is the end of the current second.
 fn next_due(tools: &Tools, tick: &mut Option<Moment>) -> impl Future<Output = ()> + use<> {
     let Tools { calendar, clock, measure } = tools;
     let next = *tick.get_or_insert_with(|| clock.now().after(SUSPENSION_CHECK));
@@ -135,15 +135,16 @@ impl Client {
     /// Looks at the lanes that are due. Renewals run in `work`; one slow or failing batch delays no
     /// other.
     ///
-    /// Holds that are due within a small part of their period are taken along, so that after the
-    /// first time they are renewed together.
+    /// Holds that are due within a small part of their period are included, so that they are
+    /// renewed together from then on.
     fn look_at_due(self: &Arc<Self>, work: &mut JoinSet<()>) {
         let now = self.clock.now();
         let until = now.after(self.settings.batching);
         let mut renewals = Vec::new();
         let mut requests = Vec::new();
         for cell in self.calendar.take_until(until) {
-            // A panic, be it one of the user's log, must not keep the others from being renewed.
+            // A panic, for example in the user's log subscriber, must not keep the others from
+            // being renewed.
             let _ = catch_unwind(AssertUnwindSafe(|| {
                 self.look_at_lane(&cell, until, now, &mut renewals, &mut requests);
             }));
@@ -157,8 +158,7 @@ impl Client {
         }
     }
 
-    /// Looks at every lane after the host was suspended: timers do not know that their time has
-    /// come.
+    /// Looks at every lane after the host was suspended, because timers did not count that time.
     fn look_at_all(&self) {
         let cells = self.calendar.all();
         for cell in cells {
@@ -178,7 +178,7 @@ impl Client {
             if slot.stay == Stay::Gone {
                 return;
             }
-            // It was taken out of the schedule, unless somebody has put it in again since.
+            // The appointment was taken out of the schedule, unless it was added again since.
             if let Some(appointment) = slot.appointment.take() {
                 self.calendar.remove(appointment);
             }

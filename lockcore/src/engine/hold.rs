@@ -21,59 +21,61 @@ pub(crate) struct HoldNumber(pub(super) u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ReleaseNumber(pub(super) u64);
 
-/// Where a hold is in its life.
+/// The state of a hold in its life cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Phase {
     /// It has guards, and they may rely on it.
     Live,
-    /// Its last guard is gone, and it waits to be taken over: by the head of the queue or, if it
-    /// is kept, by whoever comes next.
+    /// Its last guard is gone, and it waits to be taken over: by the head of the queue or, if it is
+    /// kept, by the next waiter that comes.
     Parked,
     /// It was lost, and still has guards.
     Lost(LossReason),
-    /// `Locks::close()` took it back from its guards.
+    /// `Locks::close()` took the hold back from its guards.
     Closed,
 }
 
 /// A request that was refused, and that the backend may grant later without being asked again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Offer {
-    /// By which the grant names it.
+    /// The number by which the grant names it.
     pub(crate) number: u64,
     pub(crate) sent: Moment,
-    /// For how long its place is kept: the hold that takes its place ends with it.
+    /// For how long its place is kept. A hold that replaces the place ends when the place would
+    /// have.
     pub(crate) kept: Duration,
 }
 
 impl Offer {
-    /// Until when the client may believe in a grant.
+    /// The moment until which the client may rely on a grant.
     pub(super) fn deadline(&self) -> Moment {
         deadline(self.sent, self.kept)
     }
 
-    /// Whether a grant that is told now leaves time enough for its renewal, and for trying again.
+    /// Returns `true` if a grant that is reported now leaves enough time for a renewal and a second
+    /// try.
     pub(super) fn lasts(&self, now: Moment) -> bool {
         now.after(renewal_period(self.kept)) < self.deadline()
     }
 }
 
-/// How long after a grant without a request its lease is brought to its full length at the latest:
-/// until then, a client that is stopped for less than its lease may lose the hold. Most holds that
-/// are handed to and fro are over by then.
+/// The time after a direct grant by which its lease is extended to its full length. Until then, a
+/// client that is stopped for less than its lease may lose the hold. Most holds that are handed
+/// back and forth are over by then.
 const SETTLES: Duration = Duration::from_millis(20);
 
-/// A grant of the backend. Several holds of one client may have it one after the other.
+/// A grant of the backend. Several holds of one client may use it, one after the other.
 #[derive(Clone, Copy, Debug, Hash)]
 pub(crate) struct Grant {
-    /// When it was asked for. If it was not, when the client was told.
+    /// When it was asked for. For a direct grant, when the client was told.
     pub(crate) sent: Moment,
     pub(crate) lease: Lease,
-    /// If it was not asked for again: what it took the place of.
+    /// For a direct grant: the refused request that was granted.
     pub(crate) offer: Option<Offer>,
     /// The last of the tokens that came with it.
     pub(crate) last_token: FencingToken,
-    /// Until when it may be handed over: before any renewal is due, so that none is ever under way
-    /// for a hold that is over.
+    /// The moment until which it may be handed over. It is before any renewal is due, so that no
+    /// renewal is ever under way for a hold that is over.
     pub(crate) handover_until: Option<Moment>,
 }
 
@@ -104,7 +106,7 @@ impl Grant {
 pub(crate) enum Growth {
     /// The lease suffices; the guard is counted.
     Enough,
-    /// The lease must grow at the backend first, which is asked for this count and lease.
+    /// The lease must grow at the backend first: ask it for this count and lease.
     Ask { count: u32, lease: Duration },
     /// The hold was lost.
     Lost(LossReason),
@@ -124,21 +126,22 @@ pub(crate) struct HoldState {
     stored: u32,
     /// Guards alive that the watchdog renews for.
     renewed: u32,
-    /// The longest lease that one of those wants.
+    /// The longest lease that one of those guards wants.
     renewal_lease: Duration,
-    /// Until when fixed leases were promised: renewals never end earlier.
+    /// The end of the longest fixed lease that was promised. Renewals never end earlier.
     promised: Moment,
-    /// Until when this client may believe in the hold.
+    /// The moment until which this client may rely on the hold.
     deadline: Moment,
-    /// Until when the backend may have the hold: the end of the longest lease it was asked for.
+    /// The moment until which the backend may have the hold: the end of the longest lease it was
+    /// asked for.
     asked: Moment,
-    /// When the watchdog is due, if a guard wants it.
+    /// When the next renewal is due, if a guard is renewed.
     renew_at: Moment,
-    /// Until when the hold may be handed over, if it may be.
+    /// The moment until which the hold may be handed over, if at all.
     handover_until: Option<Moment>,
-    /// Until when it is kept, if it was parked while nobody waited.
+    /// The moment until which it is kept, if it was parked while nobody waited.
     kept_until: Option<Moment>,
-    /// The backend was asked for nothing but the grant.
+    /// Set while the backend was asked for nothing but the grant.
     is_as_granted: bool,
 }
 
@@ -187,12 +190,12 @@ impl HoldState {
         self.deadline
     }
 
-    /// Whether the watchdog renews it, so that it does not end by itself.
+    /// Returns `true` if the watchdog renews the hold, so that it does not end by itself.
     pub(crate) fn is_renewed(&self) -> bool {
         self.renewed > 0
     }
 
-    /// Until when the backend may have the hold.
+    /// The moment until which the backend may have the hold.
     pub(crate) fn asked(&self) -> Moment {
         self.asked
     }
@@ -212,7 +215,7 @@ impl HoldState {
         }
     }
 
-    /// Turns a passed deadline into a loss. Returns `true` if that is what just happened.
+    /// Turns a passed deadline into a loss. Returns `true` if the hold was lost just now.
     #[must_use]
     pub(super) fn settle(&mut self, now: Moment) -> bool {
         let is_lost = self.phase == Phase::Live && now >= self.deadline;
@@ -229,22 +232,23 @@ impl HoldState {
         was_live
     }
 
-    /// Keeps the hold for the head of the queue, or until a moment for whoever comes next.
+    /// Keeps the hold for the head of the queue or, until `kept_until`, for the next waiter that
+    /// comes.
     pub(super) fn park(&mut self, kept_until: Option<Moment>) {
         (self.phase, self.kept_until) = (Phase::Parked, kept_until);
     }
 
-    /// Whether it is kept although nobody waits for it.
+    /// Returns `true` if it is kept although nobody waits for it.
     pub(super) fn is_kept(&self, now: Moment) -> bool {
         self.phase == Phase::Parked && self.kept_until.is_some_and(|until| now < until)
     }
 
-    /// Keeps it no longer.
+    /// Stops keeping it.
     pub(super) fn forgo(&mut self) {
         self.kept_until = None;
     }
 
-    /// Counts a nested guard in, if the lease suffices for it. The hold is settled.
+    /// Counts a nested guard in, if the lease suffices for it. The hold must be settled.
     pub(super) fn enter(&mut self, lease: Lease, now: Moment) -> Growth {
         if let Some(over) = self.over() {
             return over;
@@ -278,9 +282,9 @@ impl HoldState {
         Growth::Enough
     }
 
-    /// An extension of the lease to at least `lease` is asked for, also where as much is left: the
-    /// answer says whether the hold is still there. The hold is settled, and is not handed over any
-    /// more.
+    /// An extension of the lease to at least `lease` is requested, even if as much is left, because
+    /// the answer says whether the hold is still there. The hold must be settled, and is not handed
+    /// over any more.
     pub(super) fn extend(&mut self, lease: Duration, now: Moment) -> Growth {
         if let Some(over) = self.over() {
             return over;
@@ -308,7 +312,7 @@ impl HoldState {
         self.deadline = self.deadline.max(deadline(sent, lease));
     }
 
-    /// Counts a guard out. The hold is settled.
+    /// Counts a guard out. The hold must be settled.
     pub(super) fn leave(&mut self, lease: Lease) {
         self.count = self.count.saturating_sub(1);
         if matches!(lease, Lease::Renewed(_)) {
@@ -316,12 +320,12 @@ impl HoldState {
         }
     }
 
-    /// Whether another one may take it over as it is.
+    /// Returns `true` if another task may take over the hold as it is.
     pub(super) fn suits_handover(&self, now: Moment) -> bool {
         self.is_as_granted && self.is_in_window(now)
     }
 
-    /// Whether it may be handed over when its last guard goes.
+    /// Returns `true` if the hold may be handed over when its last guard goes.
     pub(super) fn may_be_handed_over(&self, now: Moment) -> bool {
         self.phase == Phase::Live && self.is_in_window(now)
     }
@@ -330,12 +334,13 @@ impl HoldState {
         self.handover_until.is_some_and(|until| now < until)
     }
 
-    /// Ends the time in which it may be handed over.
+    /// Ends the time in which the hold may be handed over.
     pub(super) fn close_window(&mut self) {
         self.handover_until = None;
     }
 
-    /// When something is due next: the end of the hand-over window, the renewal, or the deadline.
+    /// The next moment at which something is due: the end of the hand-over window, the renewal, or
+    /// the deadline.
     pub(super) fn next_due(&self) -> Option<Moment> {
         match self.phase {
             Phase::Live => {
@@ -360,7 +365,7 @@ impl HoldState {
         is_due.then(|| self.renewal_lease.max(self.promised.since(now)).min(lease::MAX))
     }
 
-    /// A renewal is sent. It is tried again after a while even if nothing comes of it.
+    /// A renewal is sent. Another one is due after a while, even if there is no answer.
     pub(super) fn renewing(&mut self, lease: Duration, now: Moment) {
         self.asking(lease, now);
         self.renew_at = now.after(renewal_period(lease));
@@ -372,19 +377,19 @@ impl HoldState {
         self.renew_at = sent.after(renewal_period(self.renewal_lease));
     }
 
-    /// A renewal failed, which is no loss: it is tried again until the deadline.
+    /// A renewal failed, which is not a loss: it is retried until the deadline.
     pub(super) fn renewal_failed(&mut self, lease: Duration, now: Moment) {
         self.renew_at = now.after(renewal_retry(lease, self.deadline.since(now)));
     }
 
-    /// The backend is asked for `lease`. The request may be under way for as long as an answer is
-    /// waited for.
+    /// The backend is asked for `lease`. The request may be under way for as long as the client
+    /// waits for an answer.
     pub(super) fn asking(&mut self, lease: Duration, now: Moment) {
         self.asked = self.asked.max(now.after(lease + ANSWER));
         self.is_as_granted = false;
     }
 
-    /// The count that the backend has to be told, if it was told a greater one.
+    /// The count to report to the backend, if it was told a greater one.
     pub(super) fn count_to_store(&self) -> Option<u32> {
         let is_due = self.phase == Phase::Live && self.count > 0 && self.stored > self.count;
         is_due.then_some(self.count)

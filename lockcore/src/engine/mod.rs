@@ -1,8 +1,8 @@
-//! The engine decides; it does nothing. Pure state machines: an event and the time go in, actions
-//! come out. No async, no runtime, no backend, no clock, no locks, no logging, so that every order
-//! of events can be tried, and is: see `exploration/`.
+//! The engine decides; it does nothing. It consists of pure state machines: an event and the time
+//! go in, and actions come out. It has no async, no runtime, no backend, no clock, no locks and no
+//! logging, so that every order of events can be tried, and is: see `exploration/`.
 //!
-//! [`Lane`] is the protocol. Everything else here is a part of it with a rule of its own.
+//! [`Lane`] is the protocol. Everything else here is a part of it that has a rule of its own.
 
 mod hold;
 mod lane;

@@ -1,4 +1,4 @@
-//! [`WaitQueue`]: who waits in one lane, in order; found by ticket and by owner.
+//! [`WaitQueue`]: the waiters of one lane, in order, with lookup by ticket and by owner.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -19,23 +19,23 @@ pub(crate) struct Ticket(u64);
 #[derive(Clone, Debug, Hash)]
 pub(crate) struct Asker {
     pub(crate) owner: Owner,
-    /// Nobody else has this owner, so it gets in by nobody else's acquisition.
+    /// Set if nobody else has this owner, so that no other acquisition can let it in.
     pub(crate) has_fresh_owner: bool,
     pub(crate) mode: Mode,
-    /// It waits; otherwise it is refused where it would have to.
+    /// Set if it waits. Otherwise it is refused if it would have to wait.
     pub(crate) is_patient: bool,
-    /// It may take over a hold of another task.
+    /// Set if it may take over a hold of another task.
     pub(crate) takes_over: bool,
-    /// It has a demand of its own, which the backend may not meet while it serves others, and the
-    /// other way round.
+    /// Set if it has a demand of its own, which the backend may fail to meet while it serves
+    /// others, and vice versa.
     pub(crate) fails_alone: bool,
-    /// It gives up by itself after a time. For those who ask whom it waits for.
+    /// Set if it gives up by itself after a time. Used by reports about waits.
     pub(crate) has_limit: bool,
 }
 
 impl Asker {
-    /// Whether this one may get in where `other` was refused: it wants something else, or it may
-    /// have a hold to take over.
+    /// Returns `true` if this acquisition may get in where `other` was refused: it wants something
+    /// else, or may take over a hold.
     pub(super) fn may_enter_after(&self, other: &Self) -> bool {
         self.mode != other.mode || self.owner.name().is_some()
     }
@@ -44,11 +44,13 @@ impl Asker {
 /// The backend's last refusal, as far as it is known.
 #[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Refusal {
-    /// Nothing is expected to change before.
+    /// No change is expected before this moment.
     pub(super) until: Option<Moment>,
-    /// When the hold in the way ends, as the backend told. It may be asked again before.
+    /// When the hold in the way ends, as the backend reported. The backend may be asked again
+    /// before that.
     pub(super) end: Option<Moment>,
-    /// Counts what may have freed the lock, so that a refusal older than the news is not believed.
+    /// Counts the events that may have freed the lock, so that a refusal older than the news is not
+    /// trusted.
     pub(super) news: u64,
 }
 
@@ -66,7 +68,7 @@ impl Refusal {
         }
     }
 
-    /// Something else than an answer of the backend says for how long the lock is held.
+    /// Something other than an answer of the backend says how long the lock is held.
     pub(super) fn believe_until(&mut self, until: Option<Moment>) {
         (self.until, self.end) = (until, None);
     }
@@ -76,39 +78,39 @@ impl Refusal {
     }
 }
 
-/// Whether a request of a waiter is under way.
+/// The state of a waiter's request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum Asking {
     #[default]
     No,
-    /// Begun when the lane had heard of so much news.
+    /// Under way. It began when the count of news was `news`.
     Since { news: u64 },
-    /// Nobody looked at its answer for so long that it was undone.
+    /// It was not polled for so long that it was undone.
     Abandoned,
 }
 
 /// The fields that only some waiters need.
 #[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Rare {
-    /// Between attempts, after a failure.
+    /// The end of the pause after a failure.
     pub(super) pause_until: Option<Moment>,
-    /// Until when it waits at most for the head with this ticket to move on.
+    /// The moment until which it waits at most for the head with this ticket to move on.
     pub(super) head_until: Option<(Ticket, Moment)>,
-    /// Until when it waits at most for the answer to a release of this client.
+    /// The moment until which it waits at most for the answer to a release of this client.
     pub(super) release_until: Option<Moment>,
-    /// It has waited long enough for a release that somebody keeps without driving it.
+    /// Set once it has waited long enough for a release whose future is kept without being polled.
     pub(super) ignores_releases: bool,
     /// The last release under way when it arrived, if it does not wait for later ones.
     pub(super) last_release_before: Option<ReleaseNumber>,
-    /// Of a fair waiter, which asks for itself.
+    /// The refusal of a fair waiter, which asks for itself.
     pub(super) refusal: Refusal,
     /// The last request of a fair waiter that was refused, if it may be granted later.
     pub(super) offer: Option<Offer>,
-    /// How many refusals it came too late for.
+    /// The number of refusals before it arrived.
     pub(super) refusals_before: u64,
 }
 
-/// One that waits.
+/// An acquisition that waits.
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Waiter<W> {
     pub(super) asker: Asker,
@@ -155,7 +157,7 @@ impl<W> Waiter<W> {
 /// A backend that gives no answer.
 #[derive(Clone, Debug)]
 pub(super) struct Outage {
-    /// The backend answers nobody, as far as its last error tells.
+    /// Set if the backend answers nobody, judging by its last error.
     pub(super) is_total: bool,
     pub(super) since: Moment,
     pub(super) last: Moment,
@@ -167,17 +169,17 @@ pub(super) struct Outage {
 #[cfg(test)]
 impl std::hash::Hash for Outage {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        // Nothing depends on which error it is.
+        // Nothing depends on the error itself.
         (self.is_total, self.since, self.last, self.later).hash(state);
     }
 }
 
-/// Those who wait in a lane. Most wait *in line*: only the first of them, the head, asks the
-/// backend. Fair waiters stand beside the line: the backend keeps their order, so each asks for
+/// The waiters of a lane. Most wait *in line*: only the first of them, the head, asks the backend.
+/// Fair waiters stand beside the line: the backend keeps their order, so each of them asks for
 /// itself.
 #[derive(Clone, Debug, Hash)]
 pub(super) struct WaitQueue<W> {
-    /// Not in a list: most are alone and need none.
+    /// Kept apart from the list, because most waiters are alone and need none.
     head: Option<(Ticket, Box<Waiter<W>>)>,
     others: Option<Box<Others<W>>>,
     next_ticket: u64,
@@ -187,15 +189,16 @@ pub(super) struct WaitQueue<W> {
 struct Others<W> {
     in_line: VecDeque<(Ticket, Box<Waiter<W>>)>,
     fair: VecDeque<(Ticket, Box<Waiter<W>>)>,
-    /// The tickets of those whose owner is not fresh.
+    /// The tickets of the waiters whose owner is not fresh.
     by_owner: HashMap<Owner, SmallVec<[Ticket; 2]>, FxBuildHasher>,
-    /// How many of all want to wait; the head's owner and patience are counted here as well.
+    /// The number of waiters that do not want to wait. The head is counted here, and in `by_owner`,
+    /// as well.
     impatient: usize,
 }
 
 impl<W: std::hash::Hash> std::hash::Hash for Others<W> {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        // The rest follows from these.
+        // All other fields follow from these.
         (&self.in_line, &self.fair).hash(state);
     }
 }
@@ -222,7 +225,7 @@ fn at<W>(line: &VecDeque<(Ticket, W)>, ticket: Ticket) -> Option<usize> {
 }
 
 impl<W> WaitQueue<W> {
-    /// Has the tickets of an empty queue begin at `first`.
+    /// Makes the tickets of an empty queue begin at `first`.
     #[cfg(test)]
     pub(super) fn number_from(&mut self, first: u64) {
         self.next_ticket = first;
@@ -251,7 +254,7 @@ impl<W> WaitQueue<W> {
         ticket
     }
 
-    /// Takes a waiter out. The second value says whether it was the head.
+    /// Takes a waiter out. The second value is `true` if it was the head.
     pub(super) fn remove(&mut self, ticket: Ticket) -> Option<(Box<Waiter<W>>, bool)> {
         let is_head = self.is_head(ticket);
         let waiter = if is_head {
@@ -333,22 +336,22 @@ impl<W> WaitQueue<W> {
         self.head.is_none() && !self.has_fair()
     }
 
-    /// Whether nobody is in line.
+    /// Returns `true` if nobody is in line.
     pub(super) fn is_line_empty(&self) -> bool {
         self.head.is_none()
     }
 
-    /// Whether the head is alone in line.
+    /// Returns `true` if the head is alone in line.
     pub(super) fn is_head_alone(&self) -> bool {
         self.others.as_ref().is_none_or(|others| others.in_line.is_empty())
     }
 
-    /// Whether anybody waits for a fair lock.
+    /// Returns `true` if anybody waits for a fair lock.
     pub(super) fn has_fair(&self) -> bool {
         self.others.as_ref().is_some_and(|others| !others.fair.is_empty())
     }
 
-    /// The one behind `ticket` in line.
+    /// The waiter behind `ticket` in line.
     pub(super) fn behind(&self, ticket: Ticket) -> Option<(Ticket, &Waiter<W>)> {
         let in_line = &self.others.as_ref()?.in_line;
         let behind = match self.is_head(ticket) {
@@ -358,7 +361,7 @@ impl<W> WaitQueue<W> {
         behind.map(|(ticket, waiter)| (*ticket, &**waiter))
     }
 
-    /// How many want to wait.
+    /// The number of patient waiters.
     pub(super) fn patient(&self) -> usize {
         let others = self.others.as_ref();
         let beside = others.map_or(0, |others| others.in_line.len() + others.fair.len());
@@ -378,19 +381,19 @@ impl<W> WaitQueue<W> {
         self.others.as_ref().is_some_and(|others| others.impatient > 0)
     }
 
-    /// Those who do not want to wait.
+    /// The waiters that do not want to wait.
     pub(super) fn impatient(&self) -> impl Iterator<Item = Ticket> {
         let impatient = self.all().filter(|(_, waiter)| !waiter.asker.is_patient);
         impatient.map(|(ticket, _)| ticket)
     }
 
-    /// Those who wait for a fair lock.
+    /// The waiters for a fair lock.
     pub(super) fn fair(&self) -> impl Iterator<Item = (Ticket, &Waiter<W>)> {
         let others = self.others.iter();
         others.flat_map(|others| &others.fair).map(|(ticket, waiter)| (*ticket, &**waiter))
     }
 
-    /// Everybody, for those who note something about them.
+    /// All waiters, mutably.
     pub(super) fn all_mut(&mut self) -> impl Iterator<Item = &mut Waiter<W>> {
         let others = self.others.iter_mut().flat_map(|others| {
             let Others { in_line, fair, .. } = &mut **others;
@@ -399,7 +402,7 @@ impl<W> WaitQueue<W> {
         self.head.iter_mut().chain(others).map(|(_, waiter)| &mut **waiter)
     }
 
-    /// Everybody.
+    /// All waiters.
     pub(super) fn all(&self) -> impl Iterator<Item = (Ticket, &Waiter<W>)> {
         let others = self.others.iter();
         let behind = others.flat_map(|others| others.in_line.iter().chain(&others.fair));

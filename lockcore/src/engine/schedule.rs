@@ -1,4 +1,4 @@
-//! [`Schedule`]: what is due when.
+//! [`Schedule`]: appointments in order of time.
 
 use std::{collections::BTreeMap, mem};
 
@@ -11,10 +11,10 @@ pub(crate) struct Appointment {
     number: u64,
 }
 
-/// Appointments in order of time, and when the one who keeps them has to look at them.
+/// Appointments in order of time, and the time at which their keeper has to look at them.
 #[derive(Debug)]
 pub(crate) struct Schedule<T> {
-    /// Here, not in the map: a short hold is over before another one comes.
+    /// Kept apart from the map, because a short hold is over before another one comes.
     newest: Option<(Appointment, T)>,
     others: BTreeMap<Appointment, T>,
     next_number: u64,
@@ -33,7 +33,7 @@ impl<T> Default for Schedule<T> {
 }
 
 impl<T> Schedule<T> {
-    /// Adds an appointment. The second value says whether the keeper has to be woken for it.
+    /// Adds an appointment. The second value is `true` if the keeper has to be woken for it.
     pub(crate) fn add(&mut self, at: Moment, what: T) -> (Appointment, bool) {
         let appointment = Appointment { at, number: self.next_number };
         self.next_number += 1;
@@ -41,7 +41,7 @@ impl<T> Schedule<T> {
         (appointment, self.throttle.is_too_late_for(at))
     }
 
-    /// Removes an appointment. Returns what it was for, unless it was taken before.
+    /// Removes an appointment. Returns its value, unless it was taken before.
     pub(crate) fn remove(&mut self, appointment: Appointment) -> Option<T> {
         if self.newest.as_ref().is_some_and(|(newest, _)| *newest == appointment) {
             return self.newest.take().map(|(_, what)| what);
@@ -61,8 +61,8 @@ impl<T> Schedule<T> {
         self.others.values().chain(self.newest.iter().map(|(_, what)| what))
     }
 
-    /// When the keeper looks next: when the first appointment is due, and at `latest` if there are
-    /// only later ones. `None`: when it is woken.
+    /// The time of the keeper's next look: when the first appointment is due, or at `latest` if all
+    /// appointments are later. `None` if it only looks when it is woken.
     pub(crate) fn look_next(&mut self, latest: Moment) -> Option<Moment> {
         let newest = self.newest.as_ref().map(|(appointment, _)| appointment.at);
         let first = self.others.first_key_value().map(|(appointment, _)| appointment.at);
@@ -70,26 +70,26 @@ impl<T> Schedule<T> {
     }
 }
 
-/// Lets the keeper sleep while appointments come and go before it looks, so that short holds do not
-/// wake it each time.
+/// Lets the keeper sleep while appointments come and go between its looks, so that short holds do
+/// not wake it each time.
 #[derive(Debug, Default)]
 struct WakeThrottle {
-    /// When the keeper looks next. `None`: when it is woken.
+    /// The time of the keeper's next look. `None` if it only looks when it is woken.
     next: Option<Moment>,
-    /// The keeper found nothing the last time, and was not woken since.
+    /// Set if the keeper's last look found nothing, and it was not woken since.
     was_in_vain: bool,
 }
 
 impl WakeThrottle {
-    /// Something is due at `moment`. Returns whether the keeper has to be woken.
+    /// Something is due at `moment`. Returns `true` if the keeper has to be woken.
     fn is_too_late_for(&mut self, moment: Moment) -> bool {
         let is_too_late = self.next.is_none_or(|next| moment < next);
         self.was_in_vain &= !is_too_late;
         is_too_late
     }
 
-    /// The keeper looked, and `first` is due first. It looks again then, or at `latest`; if it
-    /// found nothing twice in a row, not before it is woken. Twice, because holds that come and go
+    /// The keeper looked, and `first` is due next. It looks again at that time, or at `latest`; if
+    /// it found nothing twice in a row, it looks only when it is woken. Twice, because short holds
     /// would otherwise wake it each time, although they are gone when it looks.
     fn look_again(&mut self, first: Option<Moment>, latest: Moment) -> Option<Moment> {
         let was_in_vain = mem::replace(&mut self.was_in_vain, first.is_none());

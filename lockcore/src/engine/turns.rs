@@ -1,26 +1,28 @@
-//! [`Turns`]: when a client keeps a lock for its own tasks and when it leaves it to other clients.
+//! [`Turns`]: when a client keeps a lock for its own tasks, and when it leaves the lock to other
+//! clients.
 
 use std::time::Duration;
 
 use crate::time::Moment;
 
-/// For how long a client keeps a lock for its own tasks.
+/// The times for which a client keeps a lock for its own tasks.
 #[derive(Clone, Copy, Debug, Hash)]
 pub(crate) struct HandOver {
     /// For how long its tasks hand the lock over to each other, before other clients get a turn.
     pub(crate) turn: Duration,
-    /// For how long the lock is kept within a turn while no task waits for it. Zero: not at all.
+    /// For how long the lock is kept within a turn while no task waits for it. With zero, it is not
+    /// kept.
     pub(crate) linger: Duration,
 }
 
-/// How long a client whose turn is over leaves the lock to others. They are woken by the release,
+/// How long a client whose turn is over leaves the lock to other clients. The release wakes them,
 /// but the tasks of this client are nearer and would always ask first.
 const COURTESY: Duration = Duration::from_millis(3);
 
 /// Clients that already had a turn wait up to this long after a wake-up, so that others ask first.
 const SPREAD: Duration = Duration::from_millis(2);
 
-/// At most this many turns are followed by no courtesy, once it was in vain as often.
+/// The most turns in a row that skip the courtesy, after as many turns in which it was in vain.
 const MOST_TURNS_IN_A_ROW: u8 = 4;
 
 /// A turn begins with a grant and goes on while tasks of this client hand the hold to each other.
@@ -28,18 +30,18 @@ const MOST_TURNS_IN_A_ROW: u8 = 4;
 pub(crate) struct Turns {
     /// When the current turn began.
     since: Option<Moment>,
-    /// The lock is left to other clients until then.
+    /// The moment until which the lock is left to other clients.
     left_until: Option<Moment>,
-    /// Tasks that wait here belong to a client that already had a turn.
+    /// Set if this client has already had a turn.
     had_turn: bool,
-    /// How often in a row no other client wanted the lock.
+    /// The number of times in a row that no other client wanted the lock.
     in_vain: u8,
-    /// For how many more turns it is not left to others because of that.
+    /// The number of turns to come that skip the courtesy because of that.
     turns_to_come: u8,
 }
 
 impl Turns {
-    /// The backend granted what was asked for at `sent`.
+    /// The backend granted a request that was sent at `sent`.
     pub(super) fn granted(&mut self, sent: Moment) {
         self.since.get_or_insert(sent);
     }
@@ -49,12 +51,13 @@ impl Turns {
         self.since
     }
 
-    /// Until when the lock is left to other clients, if it is.
+    /// The moment until which the lock is left to other clients, if it is.
     pub(super) fn left_until(&self, now: Moment) -> Option<Moment> {
         self.left_until.filter(|until| now < *until)
     }
 
-    /// A hold was given back to the backend. The turn is over after its time, or if no task waits.
+    /// A hold was given back to the backend. The turn ends when its time is over, or if no task
+    /// waits.
     pub(super) fn released(&mut self, hand_over: Option<HandOver>, has_waiters: bool, now: Moment) {
         let (Some(HandOver { turn: limit, .. }), Some(since)) = (hand_over, self.since) else {
             return;
@@ -71,7 +74,7 @@ impl Turns {
             Some(fewer) => self.turns_to_come = fewer,
             None => {
                 self.left_until = Some(now.after(COURTESY));
-                // Unless the next request is refused.
+                // This is taken back if the next request is refused.
                 self.in_vain = MOST_TURNS_IN_A_ROW.min(self.in_vain + 1);
                 self.turns_to_come = self.in_vain;
             }
@@ -83,7 +86,7 @@ impl Turns {
         (self.since, self.in_vain, self.turns_to_come) = (None, 0, 0);
     }
 
-    /// A hold was given back that another client wants.
+    /// A hold that another client wants was given back.
     pub(super) fn yielded(&mut self, now: Moment) {
         self.contested();
         self.left_until = Some(now.after(COURTESY));
@@ -94,8 +97,8 @@ impl Turns {
         *self = Self { left_until: self.left_until, ..Self::default() };
     }
 
-    /// Another client gave the lock back. All clients hear of it one after the other, always in the
-    /// same order, so those that had a turn come after those that had none, in random order.
+    /// Another client gave the lock back. All clients hear of that one after the other, always in
+    /// the same order, so clients that had a turn ask after those that had none, in random order.
     /// `jitter` is in `[0, 1)`.
     pub(super) fn woken(&mut self, now: Moment, jitter: f64) {
         if self.had_turn && self.since.is_none() {

@@ -104,9 +104,10 @@ impl LocksBuilder {
     }
 
     /// The time for which this client keeps a [lock](Locks::lock) that nobody waits for after its
-    /// last guard, in case one of its tasks wants it again: 0 to 100 ms, default 0, which keeps
-    /// none. The next acquisition then takes the hold over as in a [hand-over](Self::hand_over),
-    /// without asking the backend. It suits tasks that acquire the same few locks again and again.
+    /// last guard is gone, in case one of its tasks wants it again: 0 to 100 ms, default 0, which
+    /// keeps none. The next acquisition then takes the hold over as in a
+    /// [hand-over](Self::hand_over), without asking the backend. It suits tasks that acquire the
+    /// same few locks again and again.
     ///
     /// The lock is given back earlier when another client asks for it, or at the end of the time
     /// for hand-overs. Until then it is held at the backend: [`state`](crate::Lock::state) reports
@@ -119,8 +120,8 @@ impl LocksBuilder {
     /// has confirmed nothing. [`release_now`](crate::LockGuard::release_now) keeps no lock, and
     /// [`Locks::close`] gives all of them back. The background task of the client gives a lock
     /// back, so its runtime has to run: a process or a runtime that ends without `close`, or a
-    /// thread that blocks a current-thread runtime, leaves a lock that it keeps held until the
-    /// lease is over, like a process that crashes while it holds the lock.
+    /// thread that blocks a current-thread runtime, leaves a kept lock held until the lease is
+    /// over, like a process that crashes while it holds the lock.
     ///
     /// Only the acquisitions that take part in hand-overs take part in this, so
     /// [`build`](Self::build) refuses it without them, and for a backend without
@@ -174,34 +175,36 @@ impl LocksBuilder {
         self
     }
 
-    /// What this client writes of itself at the store, for the people who look at it. Default: the
-    /// [`ClientDescription`] that the process has by itself. `None` writes nothing.
+    /// The description of this client that it writes to the store, for people who inspect it.
+    /// Default: the process's own [`ClientDescription`]. With `None`, nothing is written.
     ///
     /// A client that has held or waited for about a second has a *record*, if the backend has a
     /// [`Directory`](crate::backend::Directory): the host, the program, the id of the process, the
-    /// version of lockcore, and since when the client exists. The holder of a lock on the wire
-    /// begins with the client's id, so the record says who holds it. While acquisitions of this
-    /// client wait for longer than 1.5 s, it also has the names that they wait for, what is held
-    /// meanwhile, and where in the source both were called: [`Locks::waits`] reads that.
+    /// version of lockcore, and when the client was made. The holder of a lock on the wire begins
+    /// with the client's id, so the record tells who holds it. While acquisitions of this client
+    /// wait for longer than 1.5 s, the record also has the names that they wait for, the holds that
+    /// are kept meanwhile, and the call sites of both. [`Locks::waits`] reads them.
     ///
-    /// The background writes it every third of its lifetime, which is the lease, and at least 30 s
-    /// and at most 1 h, and within a second when the waits change. It does so every second while
-    /// somebody who holds something, has a name or wants to write has waited for more than 1.5 s. A
-    /// client that neither holds nor waits writes nothing. [`Locks::close`] removes the record, and
-    /// so does the end of the last handle and guard, if the runtime goes on for a moment. That of a
-    /// crashed client runs out. No lock depends on it, and failures are only logged.
+    /// The background task writes the record every third of its lifetime, and within a second when
+    /// the waits change. The lifetime is the lease, but at least 30 s and at most 1 h. The record
+    /// is written every second while a waiter that holds something, is named or wants to write has
+    /// waited for more than 1.5 s. A client that neither holds nor waits writes nothing.
+    /// [`Locks::close`] removes the record, and so does dropping the last handle and guard, if the
+    /// runtime goes on for a moment. The record of a crashed client runs out. No lock depends on
+    /// records, and failures are only logged.
     pub fn description(mut self, description: impl Into<Option<ClientDescription>>) -> Self {
         self.description = description.into();
         self
     }
 
     /// Measures the names of locks in groups: the metrics that have a mode, and the losses, get a
-    /// label `group` with what `group` returns for the name of the lock. Default: no such label.
+    /// label `group` with the value that `group` returns for the name of the lock. Default: no such
+    /// label.
     ///
-    /// Names are no label by themselves, since each value of a label is kept by the monitoring for
-    /// ever, and names like `order:42` have no end. After 100 groups, all further ones are counted
-    /// as `other`. `group` is called several times for each acquisition: it must not block, and has
-    /// to give a name the same group every time.
+    /// Names are not used as labels themselves, because monitoring keeps each value of a label for
+    /// ever, and there is no end of names like `order:42`. After 100 groups, all further ones are
+    /// counted as `other`. `group` is called several times for each acquisition: it must not block,
+    /// and must return the same group for a name every time.
     ///
     /// # Examples
     /// ```
@@ -279,7 +282,8 @@ impl LocksBuilder {
 
     pub(crate) fn finish(self) -> Locks {
         let hands_over = self.backend.capabilities().contains(Capabilities::HAND_OVER);
-        // No hold is handed over for longer, and a turn that went on would leave nothing to others.
+        // No hold is handed over for longer than this, and a longer turn would leave nothing to
+        // others.
         let turn = self.hand_over.min(self.lease / 4);
         let hand_over = HandOver { turn, linger: self.linger };
         let settings = Settings {

@@ -11,8 +11,8 @@ use crate::{
     time::Lease,
 };
 
-/// A condition of a lock: a holder that has to wait for something gives the lock up, waits to be
-/// notified, and then has the lock again.
+/// A condition of a lock: a holder that has to wait for something releases the lock, waits for a
+/// notification, and re-acquires the lock.
 ///
 /// [`Lock::condition`] makes one. It works like the conditions of `java.util.concurrent.locks`, but
 /// across processes: both waiting and notifying require the lock, and no notification is lost
@@ -68,7 +68,7 @@ impl Condition {
         Self { lock, id }
     }
 
-    /// Gives the lock up, waits to be notified for as long as it takes, and returns when the lock
+    /// Releases the lock, waits for a notification as long as it takes, and returns when the lock
     /// is held again: by the same owner and with the same kind of lease, but as a new hold with a
     /// new token.
     ///
@@ -96,8 +96,8 @@ impl Condition {
         async move { Ok(condition.wait_until(guard, None, site).await?.0) }
     }
 
-    /// Like [`wait`](Self::wait), but waits to be notified for at most `timeout`. The lock is held
-    /// again in either case, and acquiring it may take longer than `timeout`.
+    /// Like [`wait`](Self::wait), but waits for a notification for at most `timeout`. The lock is
+    /// held again in either case, and acquiring it may take longer than `timeout`.
     ///
     /// The outcome is [`WaitOutcome::Notified`] also if the waiter may have been notified, because
     /// the answer to that question was lost.
@@ -122,8 +122,8 @@ impl Condition {
         }
     }
 
-    /// Notifies the waiter that has waited longest, and says whether there was one. The waiter goes
-    /// on once it has the lock, so after `guard` is gone.
+    /// Notifies the waiter that has waited longest, and returns `true` if there was one. The waiter
+    /// goes on once it has the lock, and so only after `guard` is gone.
     ///
     /// # Errors
     /// As for [`wait`](Self::wait), as far as they apply. After a failure whose outcome is unknown,
@@ -169,7 +169,7 @@ impl Condition {
         let again = Self::again(&guard);
         guard.release().await.map_err(WaitError::without_guard)?;
         let outcome = waiting.notified(deadline).await.map_err(WaitError::without_guard)?;
-        // Until the lock is held again, a notification that came is passed on if this is dropped.
+        // If this is dropped before the lock is held again, a notification that came is passed on.
         let place = waiting.into_place();
         let guard = again.acquire_at(site).await.map_err(WaitError::without_guard)?;
         if let Some(place) = place {
@@ -300,7 +300,7 @@ impl<'a> Waiting<'a> {
         Ok(())
     }
 
-    /// From now on, the waiter may have been notified when it leaves.
+    /// From now on, the waiter may have been notified by the time it leaves.
     fn arm(&mut self) {
         if let Some(place) = self.place.take() {
             place.disarm();
@@ -336,10 +336,10 @@ impl<'a> Waiting<'a> {
         self.leave().await
     }
 
-    /// Leaves, and says whether a notification came at the last moment all the same.
+    /// Leaves, and reports whether a notification came at the last moment.
     ///
-    /// The background does it, so that it is certain which it was even if this is dropped: then a
-    /// notification that it got goes to the next one.
+    /// The background task leaves, so that the outcome is certain even if this is dropped: a
+    /// notification that it got then goes to the next waiter.
     async fn leave(&mut self) -> Result<WaitOutcome, LockError> {
         let place = ConditionPlace::new(self.id, &self.waiter, self.keep, Departure::TimedOut);
         if let Some(armed) = self.place.take() {

@@ -56,13 +56,13 @@ impl LockGuard {
 
     /// The owner as the backend stores it and as [`state`](crate::Lock::state) reports it: `<client
     /// uuid>:<number>`, as Redisson writes it, or the name of a named owner. Holds that tasks [hand
-    /// over](crate::LocksBuilder::hand_over) to each other have the same.
+    /// over](crate::LocksBuilder::hand_over) to each other share one.
     #[must_use]
     pub fn wire_owner(&self) -> &str {
         self.held.id().map_or("", HoldId::owner)
     }
 
-    /// The fencing token of the hold. All guards of a hold have the same.
+    /// The fencing token of the hold. All guards of a hold have the same token.
     #[must_use]
     pub fn token(&self) -> FencingToken {
         self.held.token()
@@ -82,8 +82,8 @@ impl LockGuard {
 
     /// The number of replicas that had acknowledged the hold when it was acquired. `None` if none
     /// was asked for it: see [`Lock::replicas`](crate::Lock::replicas). Nested guards, and guards
-    /// of holds that were [handed over](crate::LocksBuilder::hand_over), report what the first
-    /// acquisition of the hold reached.
+    /// of holds that were [handed over](crate::LocksBuilder::hand_over), report the number that the
+    /// first acquisition of the hold reached.
     #[must_use]
     pub fn replicas(&self) -> Option<u32> {
         self.held.replicas()
@@ -207,7 +207,7 @@ impl LockGuard {
     ///
     /// # Cancel safety
     /// If the future is dropped before it resolves, the release is completed in the background. If
-    /// it was never polled, the guard is dropped as any other.
+    /// it was never polled, the guard is dropped like any other.
     pub fn release_now(
         self,
     ) -> impl Future<Output = Result<(), LockError>> + Send + 'static + use<> {
@@ -222,8 +222,7 @@ impl LockGuard {
 }
 
 impl LockState {
-    /// The hold of `guard` in this state of the same lock. `None` if the hold was not there any
-    /// more.
+    /// The hold of `guard` in this state of the same lock. `None` if the hold no longer existed.
     ///
     /// # Examples
     /// ```

@@ -12,11 +12,11 @@ use crate::{
 /// The longest time for which a request is repeated: a backend remembers it for a minute only.
 const REPEATED: Duration = Duration::from_secs(50);
 
-/// How often a waiter asks again if nothing is heard.
+/// How often a waiter asks again if no wake-up comes.
 const ASK_EVERY: Duration = Duration::from_secs(10);
 
-/// A handle of a count-down latch, which is set to a count and opens when it was counted down to
-/// zero.
+/// A handle of a count-down latch, which is set to a count and opens when it has been counted down
+/// to zero.
 ///
 /// [`Locks::latch`](crate::Locks::latch) makes one. A latch without a count is open, and waiting
 /// for it returns at once. So set the count before anybody waits. An open latch can be set again,
@@ -151,7 +151,7 @@ impl CountDownLatch {
         self.wait_until_open(&mut None).await
     }
 
-    /// Waits. `last_error` is the failure that it is retrying, if any.
+    /// Waits. `last_error` is the failure that is being retried, if any.
     async fn wait_until_open(&self, last_error: &mut Option<LockError>) -> Result<(), LockError> {
         let (name, latches) = self.parts()?;
         if self.ask_until(name, last_error, || latches.count(name)).await? == 0 {
@@ -165,11 +165,11 @@ impl CountDownLatch {
             tokio::task::consume_budget().await;
             let news = pin!(async {
                 match &mut wakeups {
-                    // A message can be lost without anybody noticing.
+                    // A message can be lost unnoticed.
                     Some(wakeups) => self.hear(wakeups).await,
                     None => match self.client.answer(latches.subscribe(name)).await {
                         Ok(subscription) => wakeups = Some(subscription),
-                        // Whether the backend is up is shown by the next look.
+                        // The next request shows whether the backend is up.
                         Err(error) if error.is_retryable() => {
                             tokio::time::sleep(backoff.next()).await;
                         }

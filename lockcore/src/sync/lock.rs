@@ -47,7 +47,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Lock {
     pub(crate) client: Arc<Client>,
-    /// Or the error that every call reports.
+    /// The name, or the error that every call reports.
     pub(crate) name: Result<LockName, Box<LockError>>,
     pub(crate) mode: Mode,
     fixed_lease: Option<Duration>,
@@ -57,7 +57,7 @@ pub struct Lock {
 
 impl Lock {
     /// The greatest number of guards that a hold can have at a time, which is the greatest count
-    /// that Java can read. One more is refused with [`LockError::TooDeep`].
+    /// that Java can read. Further ones are refused with [`LockError::TooDeep`].
     pub const MAX_HOLD_COUNT: u32 = MAX_HOLD_COUNT;
 
     pub(crate) fn new(client: Arc<Client>, name: Result<LockName, LockError>, mode: Mode) -> Self {
@@ -69,8 +69,8 @@ impl Lock {
     /// the lease is the one of the client (30 s by default), and is renewed while a guard lives.
     ///
     /// The lease has to be longer than a round trip and the margin for differing clocks (1 % and 2
-    /// ms). A grant that is over on arrival is given back and asked for again; if that goes on for
-    /// [`retry_for`](crate::LocksBuilder::retry_for), the acquisition fails with
+    /// ms). A grant whose lease is over on arrival is given back and requested again; if that goes
+    /// on for [`retry_for`](crate::LocksBuilder::retry_for), the acquisition fails with
     /// [`LockError::Backend`].
     ///
     /// A nested acquisition never shortens the lease of the hold. If it asks for more than is left,
@@ -86,21 +86,21 @@ impl Lock {
     /// with an error of the kind [`Unavailable`](crate::BackendErrorKind::Unavailable), which is
     /// retried for [`retry_for`](crate::LocksBuilder::retry_for) like any other outage.
     ///
-    /// This replaces what the backend was configured with; a `count` of 0 asks for no
-    /// acknowledgement. Without this option, the configuration of the backend applies. A backend
-    /// without replicas refuses it with [`LockError::Unsupported`].
+    /// This overrides the configuration of the backend; a `count` of 0 asks for no acknowledgement.
+    /// Without this option, the configuration of the backend applies. A backend without replicas
+    /// refuses it with [`LockError::Unsupported`].
     ///
     /// Only outermost acquisitions wait for replicas. A nested acquisition joins the hold as it is,
-    /// and renewals and extensions are not waited for: [`LockGuard::replicas`] says what was
-    /// reached. A lock with this option does not take over a hold that another task [hands
-    /// over](crate::LocksBuilder::hand_over), which may have been acquired without it. While it is
-    /// tried again, tasks of this client that came later wait behind it. They do not bear its
-    /// failures.
+    /// and renewals and extensions do not wait for acknowledgements. [`LockGuard::replicas`]
+    /// returns the number that was reached. A lock with this option does not take over a hold that
+    /// another task [hands over](crate::LocksBuilder::hand_over), which may have been acquired
+    /// without it. While it is retried, tasks of this client that came later wait behind it. They
+    /// are not affected by its failures.
     ///
     /// # What it does not promise
     /// A failover can promote a replica that has not acknowledged the hold, unless `count` is the
     /// number of all replicas. And the promoted replica may lack the last renewals: then the lease
-    /// ends earlier than this client believes, until its next renewal says that the hold is lost.
+    /// ends earlier than this client assumes, until its next renewal reports that the hold is lost.
     /// The [`token`](LockGuard::token) protects in both cases.
     #[must_use]
     pub fn replicas(mut self, count: u32, timeout: Duration) -> Self {
@@ -186,7 +186,7 @@ impl Lock {
     ) -> impl Future<Output = Result<LockGuard, LockError>> + Send + 'static + use<> {
         let acquisition = self.acquisition(site);
         async move {
-            // By reference: moved, it would be there twice.
+            // By reference: if it were moved, the future would hold it twice.
             let acquisition = acquisition.as_ref().map_err(LockError::clone)?;
             loop {
                 // An acquisition that waits is not refused.
@@ -372,7 +372,7 @@ impl Lock {
         }
     }
 
-    /// Inspects the lock: its holders in all processes, and what is left of the lease.
+    /// Inspects the lock: its holders in all processes, and the rest of the lease.
     ///
     /// # Errors
     /// [`LockError::InvalidName`], or [`LockError::Backend`] at once.

@@ -10,8 +10,8 @@ use crate::{
 /// The entry point: a client that makes handles of locks over one backend.
 ///
 /// Use a `Locks` on one tokio runtime. Its background task, which renews and releases, lives on the
-/// runtime that was used first. It moves to another one only when that runtime has ended and the
-/// next acquisition comes.
+/// runtime that was used first. It moves to another one only when that runtime has ended and a new
+/// acquisition begins.
 ///
 /// Clones are the same client. Two separately made `Locks` are two clients, like two processes:
 /// they exclude each other, and queue and renew separately.
@@ -68,9 +68,10 @@ impl Locks {
     /// of the [`queue_timeout`](LocksBuilder::queue_timeout), so that a waiter that crashed delays
     /// the others no longer than that time.
     ///
-    /// In return, the lock goes from one process to the next in one round trip: if the backend can,
-    /// a release grants it to the first in the queue and tells it. The store keeps such a hold for
-    /// the rest of its place only, until the first renewal, which follows soon.
+    /// In return, the lock goes from one process to the next in one round trip: if the backend
+    /// supports it, a release grants the lock to the first waiter in the queue and notifies it. The
+    /// store keeps such a hold only for the rest of the waiter's place, until the first renewal,
+    /// which follows soon.
     ///
     /// Use either this method or [`lock`](Self::lock) for a name. The two exclude each other, but
     /// `lock` does not queue. Several waiters with one named owner may count as one.
@@ -154,25 +155,26 @@ impl Locks {
     /// however deep, so that nested acquisitions re-enter. See [`Owner::scope`].
     ///
     /// # Cancel safety
-    /// As cancel safe as `future`.
+    /// This is as cancel safe as `future`.
     pub fn scope<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
         Owner::new().scope(future)
     }
 
-    /// Reports who waits for whom at the store: in every client that has a
+    /// Reports who waits for whom at the store, for every client that has a
     /// [record](LocksBuilder::description), whatever its namespace.
     ///
-    /// An acquisition is in the report when it has waited for more than 1.5 s, and is told of
-    /// within another second. Latches and conditions are not. A cycle of acquisitions that wait for
-    /// each other is looked at twice: the records are read, the store is asked for the holds, and
-    /// 1.5 s later both is done again, and up to six times more until each client in it has written
-    /// its record anew. So a deadlock is reported within 5 s of its beginning, and neither a wait
-    /// that is over meanwhile nor the record of a client that crashed, or cannot reach the store,
-    /// is a deadlock. It takes 3 s at most beside what the store takes, and without anything like a
-    /// cycle it returns at once. It only reports: nobody is cut off.
+    /// An acquisition appears in the report within a second after it has waited for 1.5 s. Waits
+    /// for latches and conditions do not appear. A cycle of acquisitions that wait for each other
+    /// is looked at twice: the records are read, the store is asked for the holds, and 1.5 s later
+    /// both are repeated, up to six more times until each client in the cycle has rewritten its
+    /// record. So a deadlock is reported within 5 s of its beginning, and neither a wait that has
+    /// ended meanwhile nor the record of a client that crashed, or cannot reach the store, is taken
+    /// for a deadlock. The call takes at most 3 s plus the store's response times, and returns at
+    /// once if there is no possible cycle. It only reports, and interrupts no wait.
     ///
-    /// The record of a client that crashed remains until it runs out, and its waits are reported as
-    /// long. What is looked at is bounded: see [`Waits::is_partial`](crate::Waits::is_partial).
+    /// The record of a client that crashed remains until it runs out, and its waits are reported
+    /// until then. The amount of data that is read is bounded: see
+    /// [`Waits::is_partial`](crate::Waits::is_partial).
     ///
     /// # Errors
     /// [`LockError::Backend`] if the backend does not respond, and with the kind

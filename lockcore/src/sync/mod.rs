@@ -1,4 +1,4 @@
-//! What users call: [`Locks`], its builder, and the handles and guards that they make.
+//! The API for users: [`Locks`], its builder, and the handles and guards that they make.
 
 mod builder;
 pub(crate) mod condition;

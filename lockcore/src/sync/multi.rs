@@ -157,7 +157,7 @@ impl MultiLock {
             if let (Ok(()), true) = (&tried, is_complete) {
                 return Ok(Some(MultiGuard { guards, owner }));
             }
-            // None is held when this answers.
+            // None is held when this returns.
             give_back(guards).await;
             tried.map(|()| None)
         }
@@ -186,7 +186,7 @@ impl MultiLock {
                     return Ok(guard);
                 }
             } else {
-                // An over-long time-out is none.
+                // An over-long time-out counts as none.
                 progress.deadline = Instant::now().checked_add(timeout).map(|at| (at, timeout));
                 return attempt.acquire(&mut progress).await;
             }
@@ -275,15 +275,15 @@ impl MultiLock {
     }
 }
 
-/// How long an acquisition that failed waits for what it leaves.
+/// How long a failed acquisition waits for the release of the locks that it had got.
 const LEAVE_WITHIN: Duration = Duration::from_millis(500);
 
-/// How far an acquisition has come, and how long it may take.
+/// The progress of an acquisition, and its time limit.
 #[derive(Debug, Default)]
 struct Progress {
     /// The holds, in the order of the members.
     guards: Vec<LockGuard>,
-    /// When the time is up, and how long it was.
+    /// When the time is up, and the time-out that was given.
     deadline: Option<(Instant, Duration)>,
 }
 
@@ -326,7 +326,7 @@ impl Attempt {
             if guards.iter().all(LockGuard::is_held) {
                 return Ok(MultiGuard { guards, owner });
             }
-            // One was lost while a later one was waited for: from the beginning.
+            // A lock was lost during the wait for a later one, so start over.
             give_back(guards).await;
         }
     }
@@ -350,7 +350,7 @@ impl Attempt {
             let mut failure = None;
             match tried {
                 Ok(tried) => keep_first(tried, guards).await,
-                // The wait for the first missing one bears what may pass.
+                // The wait for the first missing lock tolerates temporary failures.
                 Err(LockError::Backend(error)) if error.is_retryable() => failure = Some(error),
                 Err(error) => return Err(error),
             }
@@ -378,8 +378,8 @@ impl Attempt {
         Ok(())
     }
 
-    /// Tries all once: the least name first, so that of several acquisitions that try the same
-    /// names one gets them all; then the others, at once.
+    /// Tries all once: the least name first, so that one of several acquisitions that try the same
+    /// names gets them all; then the others, all at once.
     async fn try_all(
         &self,
         members: &[Lock],
@@ -393,17 +393,17 @@ impl Attempt {
     }
 }
 
-/// Keeps those that come before the first that is not free, and gives the others back: nobody waits
-/// for a name with a greater one in hand.
+/// Keeps the locks that come before the first one that is not free, and gives the others back, so
+/// that no acquisition waits for a name while it holds a greater one.
 async fn keep_first(tried: Vec<Option<LockGuard>>, guards: &mut Vec<LockGuard>) {
     let mut tried = tried.into_iter();
     guards.extend(tried.by_ref().map_while(|guard| guard));
     give_back(tried.flatten()).await;
 }
 
-/// Releases, and returns when that is done, after [`LEAVE_WITHIN`], or when the client is closed. A
-/// failure is no concern of the acquisition: the release goes on in the background, and the hold
-/// ends with its lease.
+/// Releases, and returns when that is done, after [`LEAVE_WITHIN`], or when the client is closed.
+/// The acquisition ignores a failure: the release goes on in the background, and the hold ends with
+/// its lease.
 async fn give_back(guards: impl IntoIterator<Item = LockGuard>) {
     let releases: Vec<_> = guards.into_iter().map(LockGuard::release_unless_closed).collect();
     if !releases.is_empty() {
@@ -411,8 +411,8 @@ async fn give_back(guards: impl IntoIterator<Item = LockGuard>) {
     }
 }
 
-/// Tries all of `locks` at once. If one of the attempts fails, those that others got are given
-/// back.
+/// Tries all of `locks` at once. If one of the attempts fails, the locks that the others got are
+/// given back.
 async fn try_each(
     locks: &[Lock],
     site: &'static Location<'static>,

@@ -36,7 +36,7 @@ pub enum WaitOutcome {
 #[derive(Debug)]
 pub struct WaitError {
     error: LockError,
-    /// In a box, to keep the error small.
+    /// Boxed, to keep the error small.
     guard: Option<Box<LockGuard>>,
 }
 
@@ -46,12 +46,12 @@ impl WaitError {
         Self { error, guard: None }
     }
 
-    /// An error before that.
+    /// An error before the lock was given up.
     pub(crate) fn giving_back(error: LockError, guard: LockGuard) -> Self {
         Self { error, guard: Some(Box::new(guard)) }
     }
 
-    /// What went wrong.
+    /// The error.
     #[must_use]
     pub fn error(&self) -> &LockError {
         &self.error

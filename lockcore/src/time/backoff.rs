@@ -1,4 +1,4 @@
-//! How to go on after a failure that may pass: back-off, and for how long.
+//! Back-off after temporary failures.
 
 use std::time::Duration;
 

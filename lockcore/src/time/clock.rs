@@ -17,12 +17,12 @@ use super::moment::{Moment, nanos};
 ///
 /// `std::time::Instant`, and with it tokio's, stands still while a laptop sleeps or a virtual
 /// machine is suspended (rust-lang/rust#87906), but the server goes on counting. A holder that
-/// trusted it would still believe in its lock after waking up. This clock adds what the system
+/// trusted it would still rely on its lock after the host wakes up. This clock adds what the system
 /// reports as the time spent suspended (on Linux `CLOCK_BOOTTIME`), and follows tokio's paused
 /// clock in tests.
 ///
 /// [`Locks`](crate::Locks) uses [`Clock::system`] unless
-/// [`LocksBuilder::clock`](crate::LocksBuilder::clock) gives another.
+/// [`LocksBuilder::clock`](crate::LocksBuilder::clock) sets another.
 ///
 /// # Examples
 /// A test that sends the host to sleep for an hour:
@@ -90,8 +90,8 @@ impl Clock {
         }
     }
 
-    /// Sleeps until `moment`, as far as a timer can: one that spans a suspension fires late by the
-    /// time suspended, so whoever must not be late looks at [`Clock::suspended`] in between.
+    /// Sleeps until `moment`, as far as a timer can. A timer that spans a suspension fires late by
+    /// the time suspended, so callers that must not be late check [`Clock::suspended`] in between.
     pub(crate) async fn sleep_until(&self, moment: Moment) {
         loop {
             let left = moment.since(self.now());
@@ -117,16 +117,16 @@ impl fmt::Debug for Clock {
     }
 }
 
-/// How long the host was suspended since this was made: the difference between a system clock that
-/// goes on meanwhile and the one behind `std::time::Instant`, which does not. All in nanoseconds.
+/// How long the host was suspended since this value was made: the difference between a system clock
+/// that keeps running meanwhile and the one behind `std::time::Instant`, which does not. All values
+/// are in nanoseconds.
 ///
-/// The two cannot be read at the same instant. Reading the one that goes on first makes every
-/// reading a lower bound, and the greatest bound so far keeps the result from ever running
-/// backwards.
+/// The two cannot be read at the same instant. Reading the running clock first makes every reading
+/// a lower bound, and the greatest bound so far keeps the result from ever running backwards.
 #[derive(Debug)]
 struct Host {
     awake_since: std::time::Instant,
-    /// The reading of the clock that goes on at that time.
+    /// The reading of the running clock at that time.
     first: u64,
     greatest: AtomicU64,
 }
@@ -137,14 +137,15 @@ impl Host {
         Self { awake_since, first: always_on(), greatest: AtomicU64::new(0) }
     }
 
-    /// The reading of the clock that goes on.
+    /// The reading of the running clock.
     fn always_on(&self) -> u64 {
         always_on().saturating_sub(self.first)
     }
 
     /// As [`suspended`](Self::suspended), where `awake` was read from tokio's clock after
-    /// `always_on`. As long as they agree, which is but when the host has slept or tokio's clock is
-    /// paused, no clock is read again: for short holds that is what costs most.
+    /// `always_on`. As long as they agree, which fails only after a suspension or while tokio's
+    /// clock is paused, no clock is read again. For short holds, reading clocks is the largest
+    /// cost.
     fn suspended_by(&self, always_on: u64, awake: u64) -> u64 {
         let greatest = self.greatest.load(Ordering::Relaxed);
         if always_on.saturating_sub(awake) <= greatest { greatest } else { self.suspended() }
@@ -167,8 +168,8 @@ fn always_on() -> u64 {
     Duration::try_from(rustix::time::clock_gettime(CLOCK)).map_or(0, nanos)
 }
 
-/// `QueryPerformanceCounter`, behind `Instant` on Windows, goes on while the host sleeps: there is
-/// nothing to add.
+/// `QueryPerformanceCounter`, behind `Instant` on Windows, keeps running while the host sleeps, so
+/// there is nothing to add.
 #[cfg(not(unix))]
 fn always_on() -> u64 {
     0

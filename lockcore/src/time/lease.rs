@@ -1,4 +1,4 @@
-//! Lease arithmetic: which leases are valid, and until when a holder may believe in one.
+//! Lease arithmetic: which leases are valid, and how long a holder may rely on one.
 
 use std::time::Duration;
 
@@ -26,8 +26,8 @@ impl Lease {
     }
 }
 
-/// Refuses a lease that a backend could not keep, whose `shortest` one is 1 ms or more: zero would
-/// delete a Redis key at once, and one that does not fit the server's arithmetic would leave it for
+/// Refuses a lease that a backend could not keep. `shortest` is 1 ms or more: a zero lease would
+/// delete a Redis key at once, and one that does not fit the server's arithmetic would keep it for
 /// ever.
 pub(crate) fn check(
     lease: Duration,
@@ -47,28 +47,28 @@ pub(crate) fn check(
     })
 }
 
-/// Until when the holder of `lease`, asked for at `sent`, may believe in it.
+/// The moment until which the holder may rely on `lease`, which was requested at `sent`.
 ///
 /// The server starts counting when the request arrives, which is never before it was sent. The
 /// margin covers clocks that run at different rates (1 %, the figure that the Redlock libraries
-/// use) and the server's and our rounding to milliseconds (2 ms).
+/// use) and the rounding to milliseconds on both sides (2 ms).
 pub(crate) fn deadline(sent: Moment, lease: Duration) -> Moment {
     sent.after(lease.saturating_sub(lease / 100 + Duration::from_millis(2)))
 }
 
-/// How long after sending a renewal, or the acquisition, the next renewal is due.
+/// The time from sending a renewal, or the acquisition, to the next renewal.
 pub(crate) fn renewal_period(lease: Duration) -> Duration {
     lease / 3
 }
 
-/// Until when a hold with `lease`, asked for at `sent`, may be handed on at the latest: before its
-/// first renewal is due, also if that is made a little early together with others.
+/// The latest moment at which a hold with `lease`, requested at `sent`, may be handed over: before
+/// its first renewal is due, even if that is made a little early together with others.
 pub(crate) fn last_handover(sent: Moment, lease: Duration) -> Moment {
     sent.after(lease / 4).min(deadline(sent, lease))
 }
 
-/// How long after a failed renewal the next one is tried, with `left` until the deadline: sooner
-/// near the end, so that the deadline does not pass while there is time for one more.
+/// The pause after a failed renewal, with `left` until the deadline. It is shorter near the end, so
+/// that the deadline does not pass while there is time for another try.
 pub(crate) fn renewal_retry(lease: Duration, left: Duration) -> Duration {
     (lease / 10).min(left / 2).clamp(Duration::from_millis(5), Duration::from_secs(1))
 }

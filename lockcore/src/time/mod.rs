@@ -14,8 +14,8 @@ pub(crate) use self::{
     moment::Moment,
 };
 
-/// How long the core waits for the answer to a call of a backend.
+/// How long the core waits for a backend to answer a call.
 ///
-/// Backends have time-outs of their own. This one is for those that have none, so that a call that
-/// never returns keeps neither its caller nor the name for ever.
+/// Backends have time-outs of their own. This one is for backends that have none, so that a call
+/// that never returns blocks neither its caller nor the name for ever.
 pub(crate) const ANSWER: Duration = Duration::from_secs(5);

@@ -26,7 +26,7 @@ impl Moment {
         Self::at((passed / span + 1).saturating_mul(span))
     }
 
-    /// The time from `earlier` to here, zero if `earlier` is later.
+    /// The time from `earlier` to this moment, or zero if `earlier` is later.
     pub(crate) fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.get().saturating_sub(earlier.0.get()))
     }

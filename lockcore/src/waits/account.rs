@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use super::record::{HoldRecord, WaitRecord};
 use crate::{LockState, Mode};
 
-/// The states of locks, as far as the store was asked. What it does not confirm is left out of the
-/// graph, where it would hide what is true: each wait is in one cycle only.
+/// The states of the locks that the store was asked about. A wait or hold that it refutes is left
+/// out of the graph, where it could hide a true cycle, since each wait is in one cycle only.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
     /// `None` if the store refuses to tell.
@@ -22,12 +22,12 @@ impl Account {
         self.states.contains_key(lock)
     }
 
-    /// The number of locks that the store was asked for.
+    /// The number of locks that the store was asked about.
     pub(crate) fn len(&self) -> usize {
         self.states.len()
     }
 
-    /// Whether the store was asked for the lock, and does not have the hold.
+    /// Returns `true` if the store was asked about the lock, and does not have the hold.
     pub(super) fn refutes_hold(&self, hold: &HoldRecord) -> bool {
         let is_writer = hold.mode == "write";
         self.refutes(&hold.lock, |state| {
@@ -38,9 +38,9 @@ impl Account {
         })
     }
 
-    /// Whether the store was asked for the lock, and has no place of the client `id`, which waits
-    /// for it. The place is of the first one in the client's line, which may be another wait: both
-    /// have the same holds in their way.
+    /// Returns `true` if the store was asked about the lock, and has no place of the client `id`,
+    /// which waits for it. The place belongs to the first waiter in the client's line, which may be
+    /// another wait; the same holds are in the way of both.
     pub(super) fn refutes_place(&self, id: &str, wait: &WaitRecord) -> bool {
         self.refutes(&wait.lock, |state| {
             state.waiters().iter().any(|wire| match wait.named {

@@ -1,9 +1,9 @@
-//! [`ClientDescription`]: what a client says of itself.
+//! [`ClientDescription`]: a client's description of itself.
 
-/// What a client says of itself in its [record](crate::LocksBuilder::description), for the people
-/// who look at the store: the host and the program.
+/// A client's description of itself in its [record](crate::LocksBuilder::description), for people
+/// who inspect the store: the host and the program.
 ///
-/// A part that is not set is found out when the record is first written: the name of the host as
+/// A part that is not set is determined when the record is first written: the name of the host as
 /// the system knows it, and the file name of the executable. The command line is never written,
 /// because it may carry secrets; neither are environment variables.
 ///
@@ -24,13 +24,13 @@ pub struct ClientDescription {
 }
 
 impl ClientDescription {
-    /// The description that this process has by itself.
+    /// The default description of this process.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets the name of the host. What is longer than 256 bytes is cut off, and control characters
+    /// Sets the name of the host. A name longer than 256 bytes is cut off, and control characters
     /// are replaced.
     #[must_use]
     pub fn host(mut self, host: impl Into<String>) -> Self {

@@ -1,17 +1,17 @@
 //! Cycles in the graph of who waits for whom.
 //!
-//! A wait stands for whoever waits. It leads to the *need* that it has of a name: to have it
-//! shared, or alone. A need leads to every wait beside which a hold is kept that is in its way,
-//! so that the number of edges is the number of waits and holds, and not their product. What a
-//! named owner holds leads to all waits of that owner, in whichever client.
+//! A node for a wait stands for the waiter. It leads to the waiter's *need* of a name: shared or
+//! exclusive. A need leads to every wait beside which a hold is kept that blocks the need, so that
+//! the number of edges is the sum of waits and holds, and not their product. A hold of a named
+//! owner leads to all waits of that owner, in whichever client.
 //!
 //! A writer that waits for readers keeps new readers out (C25), in whichever order they came. So
-//! the need to have a name shared leads to each wait of a writer for that name as well.
+//! the need for a shared name leads to each wait of a writer for that name as well.
 //!
-//! Other places in a queue need no edge, be it the queue of a fair lock or the line of a client:
-//! who wants a name alone has the same holds in its way as those before it. So a cycle through such
-//! a place is one without it, too. The same goes for a reader behind a writer while a writer holds
-//! the name.
+//! Other places in a queue need no edge, neither in the queue of a fair lock nor in the line of a
+//! client: an exclusive waiter is blocked by the same holds as the waiters before it. So a cycle
+//! through such a place is also a cycle without it. The same is true of a reader behind a writer
+//! while a writer holds the name.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -20,44 +20,44 @@ use super::record::{HoldRecord, WaitRecord};
 /// The most cycles that are looked for.
 const MOST_CYCLES: usize = 64;
 
-/// How much a cycle says.
+/// How certain it is that a cycle is a deadlock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Level {
-    /// Nothing in it ends by itself, and the owners that wait are those that hold.
+    /// Nothing in it ends by itself, and the waiting owners are the holders.
     Owners,
-    /// Nothing in it ends by itself, and some of those that hold are other owners of a task that
+    /// Nothing in it ends by itself, and some of the holders are other owners used by a task that
     /// waits.
     Tasks,
     /// Some wait or hold in it ends by itself.
     Any,
 }
 
-/// Waits of which each waits for a hold that is kept beside the next one, and the last for one
-/// beside the first.
+/// A cycle of waits. Each is blocked by a hold that is kept beside the next wait, and the last one
+/// by a hold beside the first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FoundCycle {
-    /// The index of a wait, and what is in its way.
+    /// The index of each wait, and what blocks it.
     pub(crate) links: Vec<(usize, Blocker)>,
     pub(crate) level: Level,
 }
 
-/// What is in the way of a wait.
+/// The obstacle of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Blocker {
-    /// A hold: the index of the wait beside which it is kept, and its own there.
+    /// A hold: the index of the wait beside which it is kept, and its index there.
     Hold(usize, usize),
-    /// The next wait of the cycle: of a writer, for the same name.
+    /// The next wait of the cycle, by a writer for the same name.
     Place,
 }
 
-/// What was found not to be so, and is left out of the graph.
+/// The reported facts that were refuted, and are left out of the graph.
 pub(crate) struct Refuted<'a> {
     pub(crate) hold: &'a dyn Fn(&HoldRecord) -> bool,
-    /// That the wait with this index, of a writer, keeps readers out.
+    /// `true` if the writer's wait with this index does not keep readers out.
     pub(crate) place: &'a dyn Fn(usize) -> bool,
 }
 
-/// What is asked of a name.
+/// The way in which a name is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Need {
     Shared,
@@ -65,8 +65,8 @@ enum Need {
 }
 
 impl Need {
-    /// What a wait in this mode asks for. Nothing that a hold is in the way of, for permits and
-    /// modes that are not known.
+    /// The need of a wait in this mode. `None` for permits and unknown modes, which no single hold
+    /// blocks.
     fn of(mode: &str) -> Option<Self> {
         match mode {
             "read" => Some(Self::Shared),
@@ -75,7 +75,7 @@ impl Need {
         }
     }
 
-    /// The needs that a hold in this mode is in the way of.
+    /// The needs that a hold in this mode blocks.
     fn against(mode: &str) -> &'static [Self] {
         match Self::of(mode) {
             Some(Self::Alone) => &[Self::Shared, Self::Alone],
@@ -101,7 +101,7 @@ impl Level {
     }
 }
 
-/// An edge, and what it is there for, if it comes from a need.
+/// An edge, and the obstacle that it stands for, if it comes from a need.
 #[derive(Clone, Copy, Debug)]
 struct Edge {
     to: usize,
@@ -115,8 +115,8 @@ struct Graph {
     waits: usize,
 }
 
-/// Finds cycles: at least one if there is any, and none with a wait of another one. Those that say
-/// the most are looked for first.
+/// Finds cycles: at least one if there is any, and no two that share a wait. It looks for the most
+/// certain ones first.
 pub(crate) fn cycles(waits: &[&WaitRecord], refuted: &Refuted<'_>) -> Vec<FoundCycle> {
     let mut is_free: Vec<bool> = vec![true; waits.len()];
     let mut found = Vec::new();
@@ -128,7 +128,7 @@ pub(crate) fn cycles(waits: &[&WaitRecord], refuted: &Refuted<'_>) -> Vec<FoundC
 }
 
 impl Graph {
-    /// The graph of those waits that are free.
+    /// The graph of the waits that are free.
     fn new(waits: &[&WaitRecord], refuted: &Refuted<'_>, level: Level, is_free: &[bool]) -> Self {
         let mut graph = Self { next: vec![Vec::new(); waits.len()], waits: waits.len() };
         let mut needs: HashMap<(&str, Need), usize> = HashMap::new();
@@ -192,8 +192,8 @@ impl Graph {
         }
     }
 
-    /// Keeps the nodes alive from which a living one is reached, for ever: those that lead into a
-    /// cycle.
+    /// Keeps alive only the nodes that lead into a cycle, by removing nodes without a living
+    /// successor.
     fn trim(&self, is_alive: &mut [bool]) {
         let mut before = vec![Vec::new(); self.next.len()];
         let mut ways = vec![0_usize; self.next.len()];
@@ -206,7 +206,7 @@ impl Graph {
         let is_dead_end = |node: &usize| ways[*node] == 0;
         let mut dead: Vec<usize> = (0..self.next.len()).filter(is_dead_end).collect();
         while let Some(node) = dead.pop() {
-            // One that was dead before is on no list of those before.
+            // A node that was dead before must not be processed again.
             if !std::mem::replace(&mut is_alive[node], false) {
                 continue;
             }
@@ -250,8 +250,8 @@ impl Graph {
                 break;
             }
         }
-        // From the end to the beginning: each edge out of a need says what it is there for, and the
-        // wait that has the need comes before it.
+        // From the end to the beginning: each edge out of a need has its obstacle, and the wait
+        // that has the need comes before it.
         let (mut links, mut by, mut node) = (Vec::new(), None, start);
         let mut first_wait = None;
         while let Some((from, edge)) = came[node] {
@@ -259,7 +259,7 @@ impl Graph {
             if from < self.waits {
                 match by.take() {
                     Some(by) => links.push((from, by)),
-                    // The edge is on the part of the way that is looked at last.
+                    // The edge belongs to the part of the path that is visited last.
                     None => first_wait = Some(from),
                 }
             }
@@ -270,7 +270,7 @@ impl Graph {
         }
         links.extend(first_wait.zip(by));
         links.reverse();
-        // With the wait that comes first in the input.
+        // Starts with the wait that comes first in the input.
         let least = links.iter().enumerate().min_by_key(|(_, (wait, _))| *wait);
         let turn = least.map_or(0, |(at, _)| at);
         links.rotate_left(turn);
@@ -442,7 +442,7 @@ mod tests {
         waits.collect()
     }
 
-    /// Whether `to` keeps something that is in the way of `from`: the definition, pair by pair.
+    /// Returns `true` if `to` keeps something that blocks `from`: the definition, pair by pair.
     fn waits_for(from: &WaitRecord, to: &WaitRecord, all: &[WaitRecord]) -> bool {
         let is_in_the_way = |hold: &HoldRecord| {
             let alone = ["write", "exclusive", "fair"];

@@ -1,5 +1,5 @@
-//! Who waits for whom: what a client writes of itself, and what follows from the records of all.
-//! No I/O: records go in, waits and cycles come out.
+//! Who waits for whom: the record that a client writes about itself, and the conclusions from the
+//! records of all clients. There is no I/O: records go in, and waits and cycles come out.
 
 mod account;
 mod description;

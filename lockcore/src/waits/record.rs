@@ -1,8 +1,8 @@
-//! [`ClientRecord`]: what a client writes of itself, as JSON.
+//! [`ClientRecord`]: the record that a client writes about itself, as JSON.
 //!
-//! Records come from strangers: other versions of this library, and whoever can write to the store.
-//! What cannot be read is skipped. Fields that are not known are ignored, so that new ones may
-//! come; the version is raised when the meaning of a field changes.
+//! Records are untrusted: they come from other versions of this library, and from anybody who can
+//! write to the store. Unreadable parts are skipped. Unknown fields are ignored, so that new ones
+//! can be added; the version is raised when the meaning of a field changes.
 
 use std::{fmt::Write as _, panic::Location};
 
@@ -16,20 +16,21 @@ const LARGEST_RECORD: usize = 64 * 1024;
 /// The version of the format.
 const VERSION: u32 = 1;
 
-/// The most bytes of a text that is no name of a lock.
+/// The most bytes of a text other than the name of a lock.
 const LONGEST_TEXT: usize = 256;
 
-/// The most waits, and holds of a wait, that are read of one record. More do not fit into one that
-/// was written by this library.
+/// The most waits, and holds of a wait, that are read from one record. More do not fit into a
+/// record that this library has written.
 const MOST_READ: usize = 4096;
 
-/// How many holds beside each wait are told: as many of these as leave room for all waits.
+/// The numbers of holds beside each wait to try: the greatest that leaves room for all waits is
+/// used.
 const MOST_HOLDS: [usize; 7] = [256, 128, 64, 32, 16, 8, 4];
 
-/// The same if none does.
+/// The number of holds if none of these leaves room.
 const CROWDED_HOLDS: usize = 32;
 
-/// What a client says of itself.
+/// A client's record of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct ClientRecord {
@@ -40,14 +41,14 @@ pub(crate) struct ClientRecord {
     pub(crate) pid: u32,
     /// The version of the library.
     pub(crate) version: String,
-    /// When the client was made, in milliseconds of Unix time.
+    /// The time when the client was made, in milliseconds of Unix time.
     pub(crate) since: u64,
     pub(crate) waits: Vec<WaitRecord>,
-    /// How many long waits there was no room for.
+    /// The number of long waits that there was no room for.
     pub(crate) omitted: u64,
-    /// One more than the records that the store had confirmed before, while there is a wait that
-    /// may be in a cycle, and else 0. So the record changes with each look, and a reader can tell
-    /// that the client still says so.
+    /// While there is a wait that may be in a cycle, one more than the number of records that the
+    /// store had confirmed before; otherwise 0. So the record changes with each look, and a reader
+    /// can tell that the client still reports the wait.
     pub(crate) looks: u64,
 }
 
@@ -55,23 +56,23 @@ pub(crate) struct ClientRecord {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct WaitRecord {
-    /// No other wait of this client has or had it.
+    /// A number that no other wait of this client has or had.
     pub(crate) number: u64,
     /// The full name.
     pub(crate) lock: String,
     pub(crate) mode: String,
     /// The name of a named owner, or a text that names it within its client.
     pub(crate) owner: String,
-    /// The owner is the same in all clients.
+    /// `true` if the owner is the same in all clients.
     pub(crate) named: bool,
     pub(crate) site: String,
     /// Milliseconds of Unix time.
     pub(crate) since: u64,
-    /// It gives up by itself after a time.
+    /// `true` if it gives up by itself after a time.
     pub(crate) limited: bool,
-    /// What its owner or its task holds meanwhile.
+    /// The holds of its owner or its task meanwhile.
     pub(crate) holds: Vec<HoldRecord>,
-    /// How many holds there was no room for.
+    /// The number of holds that there was no room for.
     pub(crate) omitted: u64,
 }
 
@@ -85,9 +86,9 @@ pub(crate) struct HoldRecord {
     pub(crate) wire: String,
     pub(crate) site: String,
     pub(crate) since: u64,
-    /// It is renewed: it does not end by itself.
+    /// `true` if it is renewed, and so does not end by itself.
     pub(crate) renewed: bool,
-    /// It is of another owner, and was acquired by the task that waits.
+    /// `true` if it belongs to another owner, and was acquired by the task that waits.
     pub(crate) task: bool,
 }
 
@@ -105,18 +106,19 @@ impl ClientRecord {
         Self { waits, omitted, ..self.clone() }
     }
 
-    /// Whether the client has certainly looked who waits since somebody read `before`: the store
-    /// has confirmed another record in between, and this one was begun after that.
+    /// Returns `true` if the client has certainly scanned its waits since `before` was read: the
+    /// store has confirmed another record in between, and this one was begun after that.
     pub(crate) fn is_later_than(&self, before: &Self) -> bool {
         before.looks > 0 && self.looks >= before.looks.saturating_add(2)
     }
 
-    /// The text of this record with as many of `waits` as there is room for, the first ones first.
+    /// The text of this record with as many of `waits` as there is room for, from the first one on.
     /// It has no control characters.
     ///
-    /// Each wait has as many of its holds as leave room for all. If there is no room with a few
-    /// each, the first waits have more: what is in a cycle waits longest. One that does not fit is
-    /// told with fewer holds, or left out if there is no room for one either, and the next may fit.
+    /// Each wait has as many of its holds as leave room for all waits. If there is no room even
+    /// with a few holds each, the first waits get more, because waits in a cycle have waited
+    /// longest. A wait that does not fit is written with fewer holds, or left out if there is no
+    /// room for one either; the next one may still fit.
     pub(crate) fn text_with(&self, waits: &[WaitRecord], omitted: u64, looks: u64) -> String {
         let mut record = Self { omitted: u64::MAX, looks, ..self.clone() };
         let mut room = LARGEST_RECORD.saturating_sub(record.text().len());
@@ -142,7 +144,7 @@ impl ClientRecord {
         text(self)
     }
 
-    /// What `text` says, if it is a record of a version that this one understands.
+    /// Parses `text`, if it is a record of a version that this one understands.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         if text.len() > LARGEST_RECORD {
             return None;
@@ -156,19 +158,19 @@ impl ClientRecord {
         }
         record.waits.truncate(MOST_READ);
         record.waits.retain_mut(WaitRecord::is_readable);
-        // An empty object is two bytes of text, and a hundred times as much here.
+        // An empty object is two bytes of text, but a hundred times as much in memory.
         record.waits.shrink_to_fit();
         Some(record)
     }
 }
 
 impl WaitRecord {
-    /// What tells it from all other waits, if it is one of the client `id`.
+    /// The key that distinguishes it from all other waits, if it is one of the client `id`.
     pub(super) fn key<'a>(&'a self, id: &'a str) -> (&'a str, u64, &'a str, &'a str) {
         (id, self.number, &self.lock, &self.mode)
     }
 
-    /// This one with the first holds only.
+    /// This wait with its first holds only.
     fn with_holds(&self, most: usize) -> Self {
         let holds = self.holds.iter().take(most).cloned().collect::<Vec<_>>();
         let omitted = self.omitted.saturating_add((self.holds.len() - holds.len()) as u64);
@@ -178,7 +180,7 @@ impl WaitRecord {
         Self { number, lock, mode, owner, named, site, since, limited, holds, omitted }
     }
 
-    /// Whether it is about a lock that there can be. What is only text is made harmless.
+    /// Returns `true` if its lock can exist. All other text is made harmless.
     fn is_readable(&mut self) -> bool {
         for text in [&mut self.mode, &mut self.owner, &mut self.site] {
             *text = plain(std::mem::take(text));
@@ -196,7 +198,7 @@ impl WaitRecord {
 }
 
 impl HoldRecord {
-    /// What tells it from all other holds, if the client `id` says that it is there.
+    /// The key that distinguishes it from all other holds, if the client `id` reports it.
     pub(super) fn key<'a>(&'a self, id: &'a str) -> (&'a str, &'a str, &'a str, &'a str, u64) {
         (id, &self.wire, &self.lock, &self.mode, self.since)
     }
@@ -204,9 +206,9 @@ impl HoldRecord {
 
 /// The most bytes that a wait takes in the text of a record.
 struct Lengths {
-    /// Without holds.
+    /// The bytes without holds.
     wait: usize,
-    /// With the first hold, with the first two, and so on: what is added to that.
+    /// The bytes that are added with the first hold, with the first two, and so on.
     holds: Vec<usize>,
 }
 
@@ -217,21 +219,21 @@ impl Lengths {
             *sum += text(hold).len() + 1;
             Some(*sum)
         });
-        // Each has a comma behind it.
+        // Each is followed by a comma.
         Self { wait: text(&bare).len() + 1, holds: holds.collect() }
     }
 
-    /// With so many holds at most.
+    /// The bytes with at most `most` holds.
     fn with(&self, most: usize) -> usize {
         let last = most.min(self.holds.len()).checked_sub(1);
         self.wait + last.map_or(0, |last| self.holds[last])
     }
 }
 
-/// The JSON of a record or a part of it. JSON leaves some characters as they are that a terminal
-/// obeys; here, none is.
+/// The JSON of a record or a part of it. JSON leaves some characters unescaped that a terminal
+/// obeys; here, all of them are escaped.
 fn text(record: &impl Serialize) -> String {
-    // Only a map with keys that are no text could fail.
+    // Only a map with keys that are not text could fail.
     let json = serde_json::to_string(record).unwrap_or_default();
     if !json.contains(is_obeyed) {
         return json;
@@ -249,8 +251,8 @@ fn text(record: &impl Serialize) -> String {
     escaped
 }
 
-/// Whether a terminal obeys it instead of showing it: a control character, or one that changes the
-/// direction of text or takes no room.
+/// Returns `true` if a terminal obeys the character instead of showing it: a control character, or
+/// one that changes the direction of text or takes no room.
 fn is_obeyed(character: char) -> bool {
     character.is_control()
         || matches!(character,
@@ -274,7 +276,7 @@ fn plain(text: String) -> String {
     plain
 }
 
-/// Where something was called, as file and line. Of a long path, the end.
+/// A call site as file and line. A long path is cut to its end.
 pub(crate) fn site_text(site: &Location<'_>) -> String {
     let text = format!("{}:{}", site.file(), site.line());
     let cut = text.len().saturating_sub(LONGEST_TEXT);
@@ -282,7 +284,7 @@ pub(crate) fn site_text(site: &Location<'_>) -> String {
     plain(text[cut..].to_owned())
 }
 
-/// Whether a record may have this id: 1 to 64 ASCII letters, digits and hyphens.
+/// Returns `true` if a record may have this id: 1 to 64 ASCII letters, digits and hyphens.
 pub(crate) fn is_client_id(id: &str) -> bool {
     (1..=64).contains(&id.len())
         && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')

@@ -1,4 +1,4 @@
-//! [`Waits`]: who waits for whom, as it is reported.
+//! [`Waits`]: the report of who waits for whom.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -13,7 +13,7 @@ use super::{
     record::{ClientRecord, HoldRecord, WaitRecord},
 };
 
-/// Who waits for whom at a store, from [`Locks::waits`](crate::Locks::waits).
+/// The report of who waits for whom at a store, from [`Locks::waits`](crate::Locks::waits).
 #[derive(Clone, Debug, Default)]
 pub struct Waits {
     clients: Vec<Arc<ClientInfo>>,
@@ -32,9 +32,9 @@ impl Waits {
         &self.clients
     }
 
-    /// The client that a holder on the wire belongs to, such as
-    /// [`Holder::owner`](crate::Holder::owner) gives it. `None` for a named owner, for a client of
-    /// other software, and for one that has no record.
+    /// The client that a holder on the wire belongs to, as returned by
+    /// [`Holder::owner`](crate::Holder::owner). `None` for a named owner, for a client of other
+    /// software, and for a client that has no record.
     #[must_use]
     pub fn client_of(&self, wire_owner: &str) -> Option<&ClientInfo> {
         let (id, _) = wire_owner.split_once(':')?;
@@ -42,23 +42,23 @@ impl Waits {
         Some(&self.clients[at])
     }
 
-    /// The acquisitions that have waited for more than 1.5 s, of each client those first that may
-    /// be in a cycle, and of these the oldest first.
+    /// The acquisitions that have waited for more than 1.5 s. For each client, those that may be in
+    /// a cycle come first, the oldest of these first.
     #[must_use]
     pub fn waiting(&self) -> &[Waiting] {
         &self.waiting
     }
 
-    /// The cycles of waiting. Each was looked at twice, more than a second apart, and each client
-    /// in it has written its record in between. Those that say the most come first; no acquisition
-    /// is in two of them.
+    /// The cycles of waits. Each was looked at twice, more than a second apart, and each client in
+    /// it has written its record in between. The most certain ones come first; no acquisition is in
+    /// two of them.
     #[must_use]
     pub fn cycles(&self) -> &[WaitCycle] {
         &self.cycles
     }
 
-    /// The number of acquisitions that have waited for long, and that there was no room for in the
-    /// records. Those that can be in no cycle are left out first.
+    /// The number of long waits that the records had no room for. Waits that cannot be in a cycle
+    /// are left out first.
     #[must_use]
     pub fn omitted(&self) -> u64 {
         self.omitted
@@ -71,20 +71,21 @@ impl Waits {
         self.unreadable
     }
 
-    /// Returns `true` if there was more than one report looks at: it reads at most 10,000 records,
-    /// of 64 MiB together, and asks the store for at most 1,000 locks of what looks like cycles.
+    /// Returns `true` if there was more data than one report reads: at most 10,000 records, of 64
+    /// MiB together, and at most 1,000 locks of possible cycles, which the store is asked about.
     /// Clients, waits and cycles may be missing then. It is also `true` if there may be a cycle
-    /// that one of its clients did not confirm in time: it has crashed, or cannot write its record.
+    /// that one of its clients did not confirm in time, because the client has crashed or cannot
+    /// write its record.
     #[must_use]
     pub fn is_partial(&self) -> bool {
         self.is_partial
     }
 }
 
-/// What a client says of itself.
+/// A client's description of itself.
 ///
-/// A host or a program may say anything. There are no control characters in it, and none that
-/// change the direction of text or take no room.
+/// The host and the program may be any text, but without control characters, and without characters
+/// that change the direction of text or take no room.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientInfo {
     id: String,
@@ -96,7 +97,7 @@ pub struct ClientInfo {
 }
 
 impl ClientInfo {
-    /// The id: what the owners of its holds begin with on the wire.
+    /// The id, with which the owners of its holds begin on the wire.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
@@ -126,7 +127,7 @@ impl ClientInfo {
         &self.version
     }
 
-    /// When the client was made, by the clock of its host.
+    /// The time when the client was made, by the clock of its host.
     #[must_use]
     pub fn since(&self) -> SystemTime {
         self.since
@@ -162,13 +163,14 @@ impl Waiting {
         &self.record.lock
     }
 
-    /// The mode: `exclusive`, `fair`, `read`, `write` or `permit`, and maybe others in time.
+    /// The mode: `exclusive`, `fair`, `read`, `write` or `permit`, and possibly others in later
+    /// versions.
     #[must_use]
     pub fn mode(&self) -> &str {
         &self.record.mode
     }
 
-    /// The owner: the name of a [named](crate::Owner::named) one, or else a text that names it
+    /// The owner: the name of a [named](crate::Owner::named) owner, or a text that identifies it
     /// within its process, such as `#12`.
     #[must_use]
     pub fn owner(&self) -> &str {
@@ -181,13 +183,13 @@ impl Waiting {
         self.record.named
     }
 
-    /// Where in the source the acquisition was called, as file and line.
+    /// The call site of the acquisition, as file and line.
     #[must_use]
     pub fn site(&self) -> &str {
         &self.record.site
     }
 
-    /// For how long it has waited. As exact as the clocks of the hosts agree.
+    /// How long it has waited, as exactly as the clocks of the hosts agree.
     #[must_use]
     pub fn waited(&self) -> Duration {
         self.waited
@@ -201,7 +203,7 @@ impl Waiting {
         self.record.limited
     }
 
-    /// What the same owner or the same task holds meanwhile, in the same client.
+    /// The holds of the same owner or the same task meanwhile, in the same client.
     #[must_use]
     pub fn holds(&self) -> &[HeldBeside] {
         &self.holds
@@ -240,13 +242,13 @@ impl HeldBeside {
         &self.record.wire
     }
 
-    /// Where in the source it was acquired, as file and line.
+    /// The call site of its acquisition, as file and line.
     #[must_use]
     pub fn site(&self) -> &str {
         &self.record.site
     }
 
-    /// For how long it has been held. As exact as the clocks of the hosts agree.
+    /// How long it has been held, as exactly as the clocks of the hosts agree.
     #[must_use]
     pub fn held_for(&self) -> Duration {
         self.held_for
@@ -258,15 +260,15 @@ impl HeldBeside {
         self.record.renewed
     }
 
-    /// Returns `true` if it is of another owner than the acquisition that waits, and was acquired
-    /// by the same task. The guard may be elsewhere by now, so this says less.
+    /// Returns `true` if the hold belongs to another owner than the acquisition that waits, and was
+    /// acquired by the same task. The guard may be elsewhere by now, so this is weaker evidence.
     #[must_use]
     pub fn is_by_task(&self) -> bool {
         self.record.task
     }
 }
 
-/// A circle of acquisitions of which each waits for the next one.
+/// A cycle of acquisitions, each of which waits for the next one.
 ///
 /// The text form is one line for people, with the names escaped.
 #[derive(Clone, Debug)]
@@ -276,14 +278,14 @@ pub struct WaitCycle {
 }
 
 impl WaitCycle {
-    /// The acquisitions. Each waits for what the next one holds, or for the next one to get in
+    /// The acquisitions. Each waits for a hold of the next one, or for the next one to get in
     /// first, and the last one waits for the first.
     #[must_use]
     pub fn links(&self) -> &[WaitLink] {
         &self.links
     }
 
-    /// What the cycle means.
+    /// The meaning of the cycle.
     #[must_use]
     pub fn kind(&self) -> CycleKind {
         self.kind
@@ -298,22 +300,22 @@ pub struct WaitLink {
 }
 
 impl WaitLink {
-    /// Who waits, and for what.
+    /// The acquisition that waits.
     #[must_use]
     pub fn waiting(&self) -> &Waiting {
         &self.waiting
     }
 
     /// The hold that is in its way. It belongs to the next acquisition of the cycle. `None` if that
-    /// one holds nothing that is in the way, but is a writer that waits for the same lock: it keeps
-    /// new readers out.
+    /// acquisition holds nothing that is in the way, but is a writer that waits for the same lock
+    /// and keeps new readers out.
     #[must_use]
     pub fn blocked_by(&self) -> Option<&HeldBeside> {
         self.blocked_by.as_ref()
     }
 }
 
-/// What a [`WaitCycle`] means, from the most certain to the least.
+/// The meaning of a [`WaitCycle`], from the most certain to the least.
 ///
 /// Even a deadlock may be ended from outside of the locks: by a time limit around a future, or by
 /// another task of the same owner that drops the guard.
@@ -326,7 +328,7 @@ pub enum CycleKind {
     /// As a deadlock, but some hold is only known to be acquired by the task that waits, under
     /// another owner. It is a deadlock unless the guard was moved to another task.
     Probable,
-    /// It ends by itself: some acquisition has a time limit, or some hold has a fixed lease.
+    /// The cycle ends by itself: some acquisition has a time limit, or some hold has a fixed lease.
     Passing,
 }
 
@@ -382,9 +384,9 @@ impl From<Level> for CycleKind {
 pub(crate) struct Reading {
     records: BTreeMap<String, ClientRecord>,
     unreadable: usize,
-    /// The client that reads. What it says of itself is true now.
+    /// The client that reads. Its own record is up to date.
     own: Option<String>,
-    /// There was more than was looked at.
+    /// Set if there was more data than was read.
     pub(crate) is_partial: bool,
 }
 
@@ -397,13 +399,13 @@ impl Reading {
         }
     }
 
-    /// Adds what the client that reads says of itself.
+    /// Adds the own record of the client that reads.
     pub(crate) fn add_own(&mut self, id: &str, record: ClientRecord) {
         self.own = Some(id.to_owned());
         self.add(id.to_owned(), Some(record));
     }
 
-    /// The number of records, be they readable or not.
+    /// The number of records, readable or not.
     pub(crate) fn len(&self) -> usize {
         self.records.len() + self.unreadable
     }
@@ -435,7 +437,7 @@ impl Reading {
         found.into_iter().map(candidate).collect()
     }
 
-    /// Those waits, and holds beside them, that were in `first` already.
+    /// The waits, and holds beside them, that were in `first` already.
     pub(crate) fn also_in(&self, first: &Self) -> Self {
         let waits: HashSet<_> = first.waits().map(|(id, wait)| wait.key(id)).collect();
         let holds = first.waits();
@@ -462,7 +464,7 @@ impl Reading {
         });
     }
 
-    /// The report, with the cycles that were confirmed. It is `now` in milliseconds of Unix time.
+    /// The report, with the cycles that were confirmed. `now` is in milliseconds of Unix time.
     pub(crate) fn report(self, cycles: Vec<Candidate>, now: u64) -> Waits {
         let Self { unreadable, is_partial, .. } = self;
         let mut waits = Waits { unreadable, is_partial, ..Waits::default() };
@@ -491,8 +493,8 @@ impl Reading {
     }
 }
 
-/// A cycle that may be there: the clients and waits, and the hold that is in the way of each, if it
-/// is no place in a queue.
+/// A possible cycle: the clients and waits, and the hold that blocks each, unless a place in a
+/// queue does.
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate {
     pub(crate) links: Vec<(String, WaitRecord, Option<HoldRecord>)>,
@@ -500,12 +502,12 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
-    /// The locks that the store has to be asked for.
+    /// The locks that the store has to be asked about.
     pub(crate) fn locks(&self) -> impl Iterator<Item = &str> {
         self.links.iter().map(|(_, wait, _)| wait.lock.as_str())
     }
 
-    /// Whether the store was asked for all of them, and refutes nothing.
+    /// Returns `true` if the store was asked about all of them, and refutes nothing.
     pub(crate) fn is_confirmed(&self, account: &Account) -> bool {
         let nexts = self.links.iter().cycle().skip(1);
         self.links.iter().zip(nexts).all(|((_, wait, hold), (id, next, _))| {
@@ -517,7 +519,7 @@ impl Candidate {
         })
     }
 
-    /// The numbers of its waits, which tell it from other cycles of one client.
+    /// The numbers of its waits, which distinguish it from other cycles of one client.
     pub(crate) fn numbers(&self) -> Vec<u64> {
         let mut numbers: Vec<u64> = self.links.iter().map(|(_, wait, _)| wait.number).collect();
         numbers.sort_unstable();

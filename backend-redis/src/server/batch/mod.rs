@@ -1,5 +1,5 @@
-//! Batches: requests for exclusive locks that are made at the same time share one write, and maybe
-//! a transaction or the call of a script.
+//! Batches: concurrent requests for exclusive locks share one write, and possibly a transaction or
+//! the call of a script.
 //!
 //! Only frequent requests are batched: outermost acquisitions and full releases of owners without a
 //! name. All others are sent on their own.
@@ -10,11 +10,11 @@
 //! - First come the releases. Then come the acquisitions that need no script, as one transaction,
 //!   and up to four others as scripts of their own. More than four share a script, with the
 //!   releases, and more than 32 of any sort do.
-//! - Waiters that ask whether a wake-up was lost expect to be refused. One command looks whether all
-//!   of their locks are there, and a message for each lock tells its holder that it is wanted. If
-//!   one is not there, they ask in the usual way.
+//! - Waiters that ask whether a wake-up was lost expect to be refused. One command checks whether
+//!   all of their locks exist, and a message for each lock tells its holder that it is wanted. If a
+//!   lock is missing, they ask in the usual way.
 //! - For each lock, requests take effect in the order in which they were made. A batch is taken
-//!   from the head of the queue and ends before the first request that would be carried out out of
+//!   from the head of the queue and ends before the first request that would take effect out of
 //!   order. It is sent before the next batch is taken. So the release that undoes an acquisition
 //!   stays behind it.
 //! - A request whose caller is gone is not sent. If it has been sent already, the caller has a
@@ -26,8 +26,9 @@
 //! - No request depends on the future or the runtime of another caller: the task runs on the
 //!   runtime of the connection. If that runtime shuts down, the outcome is reported as unknown.
 //!
-//! On a node of a cluster, the locks of a batch are in different slots. A request whose slot is not
-//! there has the error of the node as its reply, and is sent on its own where the node leads to.
+//! On a node of a cluster, the locks of a batch are in different slots. If the slot of a request is
+//! elsewhere, its reply is the node's error, and it is sent on its own to the node that the error
+//! names.
 
 mod requests;
 
@@ -73,7 +74,7 @@ struct SendState {
     pending: VecDeque<PendingRequest>,
     /// The number of calls in flight.
     in_flight: usize,
-    /// Whether a sender has been started that has not taken a batch yet.
+    /// `true` if a sender has been started that has not taken a batch yet.
     has_sender: bool,
 }
 

@@ -17,7 +17,7 @@ use crate::{
     wire::{millis, token_ttl},
 };
 
-/// The maximum number of acquisitions by scripts of their own. To start a shared script for so few
+/// The maximum number of acquisitions by scripts of their own. Starting a shared script for so few
 /// costs the server more than it saves.
 const FEW: usize = 4;
 
@@ -45,7 +45,7 @@ impl PendingRequest {
         !self.reply.is_closed()
     }
 
-    /// The request to be sent again, without what its caller expects.
+    /// The request to be sent again, without the caller's expectation.
     fn asked_for(mut self, send_alone: bool) -> Self {
         self.request.held_for = None;
         Self { send_alone, ..self }
@@ -267,7 +267,8 @@ pub(super) struct NotCarriedOut {
     pub(super) unknown: Vec<PendingRequest>,
     /// The lock was not free, or the server refused the way in which the request was sent.
     pub(super) refused: Vec<PendingRequest>,
-    /// Acquisitions that have to be undone before, and whether that concerns their tokens.
+    /// Acquisitions that have to be undone first. The flag is `true` if their tokens have to be
+    /// undone too.
     pub(super) undone: Vec<(PendingRequest, bool)>,
 }
 

@@ -28,7 +28,7 @@ struct ChannelListeners {
     wake: watch::Sender<ChannelState>,
 }
 
-/// What the listeners of a channel are woken for.
+/// The state of a channel that its listeners are woken for.
 #[derive(Debug)]
 pub(super) struct ChannelState {
     /// `false` while the server refuses the channel.
@@ -48,7 +48,7 @@ struct HeardGrant {
 }
 
 impl ChannelState {
-    /// What the last message says.
+    /// The meaning of the last message.
     pub(super) fn wakeup(&self) -> Wakeup {
         let is_current = |granted: &&HeardGrant| {
             granted.partner.upgrade().is_some_and(|partner| partner.is_usable())

@@ -35,12 +35,12 @@ use super::commands::Commands;
 /// The pause before a listener asks again for a channel that it lost.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Which channels a listener subscribes to.
+/// The kind of channels that a listener subscribes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChannelKind {
-    /// Those of `PUBLISH`.
+    /// The channels of `PUBLISH`.
     Plain,
-    /// Those of `SPUBLISH`, which belong to the slots of a cluster.
+    /// The channels of `SPUBLISH`, which belong to the slots of a cluster.
     Sharded,
 }
 
@@ -131,7 +131,7 @@ pub(crate) struct RedisSubscription {
 impl Wakeups for RedisSubscription {
     async fn woken(&mut self) -> Wakeup {
         if self.retry_at.is_some() {
-            // After an attempt, a listener looks whether it has missed a message.
+            // After an attempt, a listener checks whether it has missed a message.
             self.resubscribe().await;
             return Wakeup::Changed;
         }
@@ -146,7 +146,7 @@ impl Wakeups for RedisSubscription {
                     return state.wakeup();
                 }
                 // The server has refused the channel, which it had allowed before. The listener
-                // looks now, and subscribes again when the right may be back.
+                // checks now, and subscribes again when the right may be back.
                 self.retry_at = Some(Instant::now() + RETRY_PAUSE);
             }
             // The task ended with its runtime, and its subscriptions with it. A new task takes over

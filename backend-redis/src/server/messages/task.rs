@@ -24,8 +24,8 @@ use crate::server::{
 
 /// The interval of pings on an idle connection that has subscriptions.
 const PING_EVERY: Duration = Duration::from_secs(5);
-/// How many connections in a row may lead to another server than the commands do. A proxy may send
-/// each connection to another server for good, and then there is nothing to wait for.
+/// The most connections in a row that may lead to another server than the commands do. A proxy may
+/// permanently send each connection to another server, and then waiting is useless.
 const MAX_STRAYS: u32 = 3;
 
 /// A request to the task. Requests for one channel are handled in the order in which its listeners
@@ -62,8 +62,8 @@ impl MessageConnection {
         self.partner.upgrade().is_some_and(|partner| partner.is_usable())
     }
 
-    /// Waits for the reply to a request. Returns `None` once the partner was given up: there is
-    /// none to wait for then.
+    /// Waits for the reply to a request. Returns `None` once the partner was given up, because
+    /// there is no reply to wait for then.
     async fn reply<F: Future>(
         &self,
         mut changes: watch::Receiver<()>,
@@ -154,8 +154,8 @@ impl ListenerTask {
     async fn handle(&mut self, batch: Vec<ListenerRequest>) {
         let had_none = self.subscribed.is_empty();
         let mut waiting = Vec::new();
-        // Whether the channels of these requests were subscribed before. Only these channels are
-        // looked at, since there may be thousands of others.
+        // `true` for each channel of these requests that was subscribed before. Only these channels
+        // are looked at, since there may be thousands of others.
         let mut before = HashMap::new();
         for request in batch {
             match request {

@@ -7,29 +7,30 @@ use lockcore::LossReason;
 /// The longest time between SIGTERM and SIGKILL if somebody else may hold the lock already.
 const LONGEST_OVERLAP: Duration = Duration::from_secs(10);
 
-/// One of so many parts of the lease is the longest time between SIGTERM and SIGKILL.
+/// The longest time between SIGTERM and SIGKILL is this fraction of the lease.
 const SHARE: u32 = 3;
 
-/// What to do about a lease.
+/// The advice about a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Advice {
-    /// Nothing before this time has passed.
+    /// Do nothing before this time has passed.
     Wait(Duration),
     /// The renewals have failed for so long that the command has to be asked to end now.
     End,
 }
 
-/// How the last part of a lease is divided.
+/// The division of the last part of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Danger {
-    /// Between SIGTERM and SIGKILL.
+    /// The time between SIGTERM and SIGKILL.
     pub(super) grace: Duration,
-    /// Between SIGKILL and the deadline: the processes have to be gone by then.
+    /// The time between SIGKILL and the deadline, by which the processes have to be gone.
     pub(super) margin: Duration,
 }
 
 impl Danger {
-    /// For a lease that is renewed every third of it, and a wish for the time after SIGTERM.
+    /// Divides a lease that is renewed every third of it. `kill_after` is the desired time after
+    /// SIGTERM.
     ///
     /// A renewal comes when two thirds are left. With a third for the command and a tenth for its
     /// end, more than a fifth remains for renewals that failed to be repeated.
@@ -41,18 +42,18 @@ impl Danger {
         }
     }
 
-    /// When somebody else has to kill the processes, if it was not done in time. Behind the end of
+    /// When the guard has to kill the processes if that was not done in time: after the end of
     /// `patience`, and before the deadline.
     pub(super) fn latest(&self, deadline: Duration) -> Duration {
         deadline.saturating_sub(self.margin / 2)
     }
 
-    /// The shortest lease that leaves so much time between SIGTERM and SIGKILL.
+    /// The shortest lease that leaves this time between SIGTERM and SIGKILL.
     pub(super) fn shortest_lease(kill_after: Duration) -> Duration {
         kill_after.saturating_mul(SHARE)
     }
 
-    /// What to do if `left` is left until the deadline.
+    /// The advice if `left` is left until the deadline.
     pub(super) fn advice(&self, left: Duration) -> Advice {
         match left.checked_sub(self.grace + self.margin) {
             None | Some(Duration::ZERO) => Advice::End,
@@ -60,8 +61,8 @@ impl Danger {
         }
     }
 
-    /// How long after SIGTERM to send SIGKILL, if `left` is left until the deadline. Without a
-    /// reason, the hold is not lost yet.
+    /// The time from SIGTERM to SIGKILL, if `left` is left until the deadline. Without a reason,
+    /// the hold is not lost yet.
     pub(super) fn patience(&self, reason: Option<LossReason>, left: Duration) -> Duration {
         let patience = self.grace.min(left.saturating_sub(self.margin));
         match reason {
@@ -105,7 +106,7 @@ mod tests {
         assert_eq!(danger.advice(Duration::ZERO), Advice::End);
         assert_eq!(danger.patience(None, Duration::ZERO), Duration::ZERO);
         assert_eq!(danger.patience(None, secs(5)), secs(3));
-        // Whatever the deadline was thought to be.
+        // Whatever the assumed deadline was.
         assert_eq!(danger.patience(Some(LossReason::LeaseEnded), secs(30)), Duration::ZERO);
     }
 

@@ -1,7 +1,7 @@
-//! [`Held`]: what an outer `lockctl run` holds.
+//! [`Held`]: a hold of an outer `lockctl run`.
 //!
-//! The name of an owner would not do. A process that acquires under the owner of another one takes
-//! its hold over, and the outer run would be told that it has lost the lock. So a nested run
+//! Sharing a named owner would not work: a process that acquires under the owner of another one
+//! takes over its hold, and the outer run would be told that it has lost the lock. So a nested run
 //! acquires nothing, and becomes the command instead. That is safe because of three facts. The
 //! outer run names its hold in the environment, by an owner that no other process ever has. The
 //! store confirms that this owner holds the name. And the nested command is in the process group of
@@ -34,7 +34,7 @@ pub(super) struct Held {
     pid: u32,
 }
 
-/// What a hold covers.
+/// The kind of a hold, which decides what it covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum HeldKind {
@@ -139,7 +139,7 @@ pub(super) fn is_inside() -> bool {
     !inherited().is_empty()
 }
 
-/// What the environment says. If that is not what this version writes, nothing is known to be held.
+/// Reads the environment. If this version did not write it, nothing is known to be held.
 fn inherited() -> Vec<Held> {
     let value = env::var(HELD).unwrap_or_default();
     serde_json::from_str(&value).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! The program that is to be run: whether there is one.
+//! Checks that the program to run exists.
 
 use std::{
     env,
@@ -12,9 +12,10 @@ use rustix::io::Errno;
 
 use crate::exit::{Exit, Failure};
 
-/// Why `command` can certainly not be started. The system may still refuse others.
+/// The reason why `command` certainly cannot be started. The system may still refuse other
+/// commands.
 ///
-/// It is looked for as the system does, so that nobody waits for a lock that cannot be used.
+/// The search is the system's own, so that nobody waits for a lock that cannot be used.
 pub(super) fn cannot_start(command: &OsStr) -> Option<io::Error> {
     if command.is_empty() {
         return Some(Errno::NOENT.into());

@@ -30,12 +30,12 @@ use crate::{
 /// host is suspended.
 const LONGEST_LOOK: Duration = Duration::from_secs(1);
 
-/// How often killed processes, and those that the command has left behind, are looked for. Not of
-/// all of them does the system tell when they end.
+/// The interval of the search for killed processes, and for those that the command has left behind.
+/// The system does not report the end of all of them.
 const SHORT_LOOK: Duration = Duration::from_millis(20);
 
-/// How long killed processes are waited for without a hold. One in the midst of a system call may
-/// take for ever, and one of another user cannot be killed.
+/// How long to wait for killed processes without a hold. A process in the middle of a system call
+/// may take for ever, and a process of another user cannot be killed.
 const LONGEST_DYING: Duration = Duration::from_secs(10);
 
 /// Watches a command and the hold that it runs under.
@@ -48,20 +48,20 @@ pub(super) struct Supervisor<'a> {
     danger: Danger,
     on_lost: OnLost,
     kill_after: Option<Duration>,
-    /// Until when the hold was known to last, when it was last looked at. This and the other points
-    /// in time count from the start of the host: suspended or not, the lease goes on.
+    /// The deadline of the hold when it was last looked at. This and the other points in time count
+    /// from the start of the host, because the lease goes on while the host is suspended.
     deadline: Duration,
     /// When to kill the group.
     kill_at: Option<Duration>,
     killed_at: Option<Duration>,
-    /// A signal has asked the command to end.
+    /// Set if a signal has asked the command to end.
     is_asked_to_end: bool,
-    /// The command is ended because the hold is lost, or may be lost soon.
+    /// Set if the command is ended because the hold is lost, or may be lost soon.
     is_ended_for_loss: bool,
     is_loss_told: bool,
     is_rest_told: bool,
     is_dying_told: bool,
-    /// Some of the processes are left, though they were killed and the hold is lost.
+    /// Set if processes remain although they were killed and the hold is lost.
     is_given_up: bool,
 }
 
@@ -101,7 +101,7 @@ impl<'a> Supervisor<'a> {
         };
         if let Some(terminal) = &supervisor.terminal {
             terminal.lend(supervisor.group.id());
-            // It may have asked for the terminal already, and was stopped then.
+            // It may have used the terminal already, and was then stopped.
             supervisor.group.signal(Signal::CONT);
         }
         Ok(supervisor)
@@ -132,7 +132,7 @@ impl<'a> Supervisor<'a> {
         loop {
             let reaped = self.group.reap();
             if !self.is_loss_told {
-                // Before the lease is looked at, which does not know why it has ended.
+                // Before the lease is checked, because that does not tell the reason for its end.
                 let known = async {
                     tokio::select! {
                         biased;
@@ -180,7 +180,7 @@ impl<'a> Supervisor<'a> {
         let is_held = !self.guard.remaining().is_zero();
         match Dying::of(dying, is_held, self.is_ended_for_loss) {
             Dying::Normal => return false,
-            // While the hold lasts, and is renewed, nobody else is let in.
+            // While the hold lasts and is renewed, nobody else is admitted.
             Dying::Long if self.is_dying_told => return false,
             Dying::Long => {}
             Dying::GivenUp => self.is_given_up = true,
@@ -190,14 +190,14 @@ impl<'a> Supervisor<'a> {
         self.is_given_up
     }
 
-    /// Does what is due, and returns when to look again.
+    /// Does everything that is due, and returns when to look again.
     fn look(&mut self, now: Duration) -> Duration {
         self.look_at_lease(now);
         self.look_at_rest();
         if self.kill_at.is_some_and(|at| at <= now) {
             self.killed_at.get_or_insert(now);
             self.group.kill(if self.is_ended_for_loss { Reach::All } else { Reach::Session });
-            // Also what was started meanwhile.
+            // Includes processes that were started meanwhile.
             return SHORT_LOOK;
         }
         let mut look_in = if self.group.exit().is_some() { SHORT_LOOK } else { LONGEST_LOOK };
@@ -207,7 +207,7 @@ impl<'a> Supervisor<'a> {
         if let (false, Advice::Wait(time)) = (self.is_ended_for_loss, self.advice()) {
             look_in = look_in.min(time);
         }
-        // Zero would leave nothing to the other tasks of this thread, the renewals among them.
+        // Zero would starve the other tasks of this thread, the renewals among them.
         look_in.max(Duration::from_millis(1))
     }
 
@@ -218,7 +218,7 @@ impl<'a> Supervisor<'a> {
     fn look_at_lease(&mut self, now: Duration) {
         let left = self.guard.remaining();
         if left.is_zero() {
-            // `lost` says so as well, but perhaps not first.
+            // `lost` reports this as well, but perhaps later.
             self.on_loss(LossReason::LeaseEnded, now);
             return;
         }
@@ -235,7 +235,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Says once that the command has ended, and others of its group have not.
+    /// Reports once that the command has ended, but other processes of its group have not.
     fn look_at_rest(&mut self) {
         if self.group.exit().is_some() && self.kill_at.is_none() && !self.is_rest_told {
             self.is_rest_told = true;
@@ -262,14 +262,14 @@ impl<'a> Supervisor<'a> {
         output::tell(format_args!("the hold of {} was lost: {reason}; {ending}", self.name));
     }
 
-    /// Asks everything that the command has started to end, unless that was done before, and sees
-    /// to it that it ends in time. Without a reason, the hold is not lost yet.
+    /// Asks all processes that the command has started to end, unless that was done before, and
+    /// makes sure that they end in time. Without a reason, the hold is not lost yet.
     fn end_for_loss(&mut self, reason: Option<LossReason>, now: Duration) {
         let patience = self.danger.patience(reason, self.deadline.saturating_sub(now));
         self.kill_by(now.saturating_add(patience));
         if !self.is_ended_for_loss {
             self.is_ended_for_loss = true;
-            // Perhaps a signal had the group killed, which is less.
+            // A signal may have killed the group already, but that reaches fewer processes.
             self.killed_at = None;
             if !patience.is_zero() {
                 self.group.ask_all_to_end(Signal::TERM);
@@ -291,13 +291,13 @@ impl<'a> Supervisor<'a> {
                 }
             }
             Signal::TSTP => {
-                // One that would not stop would run without anybody who renews.
+                // A process that does not stop would run on while nobody renews the lease.
                 self.group.signal(Signal::STOP);
                 self.stop();
             }
             Signal::CONT => {
-                // Perhaps this process was stopped, and the command with it. If the hold has not
-                // outlived that, the command must not go on.
+                // This process may have been stopped, and the command with it. If the hold has not
+                // survived that, the command must not go on.
                 self.look_at_lease(since_boot());
                 if self.is_ended_for_loss {
                     return;
@@ -335,7 +335,7 @@ impl<'a> Supervisor<'a> {
     }
 }
 
-/// The guard of a command that a loss ends.
+/// The guard of a command that is ended on a loss.
 fn guard_of(danger: Danger, args: &Args) -> Option<Guard> {
     if args.on_lost == OnLost::Warn {
         return None;
@@ -362,7 +362,7 @@ impl Drop for Supervisor<'_> {
     }
 }
 
-/// What becomes of processes that were killed.
+/// The state of processes that were killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Dying {
     /// They may end at any time.

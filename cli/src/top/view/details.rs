@@ -31,7 +31,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: Them
     frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(" details ")), area);
 }
 
-/// At most `room` lines. Holders and waiters share what is left.
+/// At most `room` lines. Holders and waiters share the rest.
 fn lines(
     entry: &Entry,
     theme: Theme,
@@ -91,7 +91,7 @@ fn holders(report: &Report) -> Vec<String> {
     report.holders.iter().map(line).collect()
 }
 
-/// Places in the queue, and those who tell of waiting.
+/// Places in the queue, and recorded waits.
 fn waiters(report: &Report) -> Vec<String> {
     let place = |waiter: &crate::report::WaiterReport| {
         let who = in_short(&waiter.owner, waiter.client.as_ref());
@@ -106,7 +106,8 @@ fn waiters(report: &Report) -> Vec<String> {
     places.chain(report.waiting.iter().map(told)).collect()
 }
 
-/// Appends a title and as many of `items` as there is room for, and says how many are missing.
+/// Appends a title and as many of `items` as there is room for, and the number of those that are
+/// missing.
 fn append(
     lines: &mut Vec<Line<'static>>,
     title: &'static str,

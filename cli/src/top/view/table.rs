@@ -21,18 +21,18 @@ use crate::{
     },
 };
 
-/// How wide the columns are.
+/// The widths of the columns.
 struct Widths {
     holder: u16,
     count: u16,
-    /// The bar of what is left of the lease.
+    /// The bar of the rest of the lease.
     lease: usize,
-    /// The bar of how many wait.
+    /// The bar of the number of waiters.
     waiters: usize,
 }
 
 impl Widths {
-    /// Those for a table of `width`, with counts of up to `count` characters.
+    /// The widths for a table of `width`, with counts of up to `count` characters.
     fn of(width: u16, count: usize) -> Self {
         let count = u16::try_from(count.max(5)).unwrap_or(u16::MAX);
         match width {
@@ -147,7 +147,7 @@ fn cells(
     ]
 }
 
-/// The kind in one word; of a read-write lock, who has it.
+/// The kind in one word; for a read-write lock, the side that holds it.
 fn short_kind(entry: &Entry) -> String {
     let report = &entry.report;
     if report.error.is_some() {

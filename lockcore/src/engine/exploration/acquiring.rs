@@ -1,4 +1,4 @@
-//! What an acquisition does, as `client/acquire.rs` and `client/waiting.rs`.
+//! The steps of an acquisition, as in `client/acquire.rs` and `client/waiting.rs`.
 
 use super::{
     rules::{Mutant, PATIENCE, Routine, TOKENS, Who},
@@ -11,7 +11,7 @@ use crate::{
     time::Moment,
 };
 
-/// More steps at once than this are a task that goes in circles.
+/// A task that takes more steps at once than this goes in circles.
 const MOST_STEPS: u32 = 8;
 
 impl LockWorld<'_> {
@@ -157,7 +157,7 @@ impl LockWorld<'_> {
         Ok(())
     }
 
-    /// The subscription tells that the lock may be free.
+    /// The subscription reports that the lock may be free.
     pub(super) fn hear(&mut self, task: usize, jitter: f64) -> Done {
         let granted = match self.tasks[task].listener.map(|listener| listener.state) {
             Some(Listening::Listens { granted, .. }) => granted,
@@ -177,7 +177,7 @@ impl LockWorld<'_> {
         Ok(())
     }
 
-    /// As `Contender::told`. Returns whether it enters.
+    /// As `Contender::told`. Returns `true` if it enters.
     fn told(&mut self, task: usize, granted: DirectGrant) -> Result<bool, String> {
         let (ticket, id, lease) = (self.ticket(task), self.id_of(task), self.plan(task).lease);
         if self.is_closed {
@@ -214,13 +214,13 @@ impl LockWorld<'_> {
         Ok(())
     }
 
-    /// Whether a task that took a step now would wait until then, for news.
+    /// Returns `true` if a task that took a step now would wait for news until `moment`.
     pub(super) fn believes_until(&self, task: usize, moment: Moment) -> bool {
         let step = self.next_step(task);
         matches!(step, Step::Wait { until: Some(until), listens: true } if until == moment)
     }
 
-    /// What a task would do if it took a step now.
+    /// The step that a task would take now.
     pub(super) fn next_step(&self, task: usize) -> Step {
         let (ticket, lease) = (self.ticket(task), self.plan(task).lease);
         self.lane.clone().step(ticket, lease, PATIENCE, self.now, &mut Effects::default())
@@ -252,7 +252,7 @@ impl LockWorld<'_> {
     pub(super) fn have_left(&mut self, task: usize) {
         self.carry_out_undo(task);
         let listener = self.tasks[task].listener.take();
-        // That of a fair waiter is for one hold only.
+        // The subscription of a fair waiter is for one hold only.
         let listener = listener.filter(|listener| listener.of.is_none());
         if listener.is_some() && self.lane.has_line() {
             self.listener = listener;
@@ -262,7 +262,7 @@ impl LockWorld<'_> {
         (gone.is_woken, gone.asked, gone.basis) = (false, None, Told::NONE);
     }
 
-    /// Gets in as an owner that is inside already.
+    /// Enters as an owner that is inside already.
     pub(super) fn enter(&mut self, task: usize, inside: Nesting) -> Done {
         match inside {
             Nesting::Entered(hold) => self.tasks[task].at = At::Holding { hold },

@@ -1,4 +1,4 @@
-//! What a request of a waiter does, as `client/asking.rs`.
+//! The requests of a waiter, as in `client/asking.rs`.
 
 use std::time::Duration;
 
@@ -81,7 +81,7 @@ impl LockWorld<'_> {
         self.spread(news);
     }
 
-    /// The answer comes to the task that has asked.
+    /// The answer arrives at the task that has asked.
     pub(super) fn answer(&mut self, task: usize) -> Done {
         let At::Asking { turn_since, call } = self.tasks[task].at else { return Ok(()) };
         let Leg::Answered(answer) = call.stage else { return Ok(()) };
@@ -99,13 +99,13 @@ impl LockWorld<'_> {
     }
 
     /// A task that waits for an answer takes all signals: a step follows in any case. Returns
-    /// whether its request was undone meanwhile.
+    /// `true` if its request was undone meanwhile.
     fn is_answered(&mut self, task: usize) -> bool {
         self.tasks[task].is_woken = false;
         self.tasks[task].asked.take().is_none() && !self.rules.is_immediate
     }
 
-    /// What follows a request that was undone has another id.
+    /// The request after one that was undone has another id.
     fn have_another_id(&mut self, task: usize, was_undone: bool, request: &Demand) {
         let goes_on = matches!(self.tasks[task].at, At::Ready) && self.tasks[task].id.is_some();
         if was_undone && goes_on && !self.has(Mutant::IdUsedAgain) {
@@ -226,7 +226,7 @@ impl LockWorld<'_> {
         Ok(())
     }
 
-    /// Nobody waits for the answer of a call any more. It may have its effect yet.
+    /// The answer of a call is no longer waited for. The call may still take effect.
     pub(super) fn cut_off(&mut self, call: &Call) {
         if let Leg::Sent = call.stage {
             self.wires.push(Wire::Orphan(call.request));

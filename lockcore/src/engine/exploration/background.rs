@@ -1,5 +1,5 @@
-//! What nobody waits for, or not in an acquisition: as `client/release.rs`, `client/renew.rs` and
-//! `client/close.rs`.
+//! Work that nobody waits for, or that is not part of an acquisition, as in `client/release.rs`,
+//! `client/renew.rs` and `client/close.rs`.
 
 use smallvec::SmallVec;
 
@@ -12,7 +12,7 @@ use super::{
 use crate::engine::{HoldNumber, ReleaseNumber};
 
 impl LockWorld<'_> {
-    /// What is on its way comes to the store, or to the store again.
+    /// A request on its way reaches the store, perhaps once more.
     pub(super) fn reach_store(&mut self, at: usize) {
         let now = self.now;
         match &mut self.wires[at] {
@@ -44,12 +44,12 @@ impl LockWorld<'_> {
         }
     }
 
-    /// What was sent before a release for the same hold has no effect after it.
+    /// Requests that were sent before a release of the same hold have no effect after it.
     fn forget_orphans(&mut self, id: StoreId) {
         self.wires.retain(|wire| !matches!(wire, Wire::Orphan(request) if request.id == id));
     }
 
-    /// The answer comes.
+    /// The answer arrives.
     pub(super) fn come_back(&mut self, at: usize) -> Done {
         let wire = self.wires.remove(at);
         match wire {
@@ -160,7 +160,7 @@ impl LockWorld<'_> {
         Ok(())
     }
 
-    /// The lock is freed by somebody's order, `here` or elsewhere.
+    /// The lock is freed by a forced release, `here` or elsewhere.
     pub(super) fn force(&mut self, here: bool) {
         let ids: SmallVec<[StoreId; 2]> =
             self.lane.holds().iter().map(|hold| hold.facts.id).collect();
@@ -185,7 +185,7 @@ impl LockWorld<'_> {
         })
     }
 
-    /// As `Client::close`, which looks at the lane after everybody can know of it.
+    /// As `Client::close`, which looks at the lane once everybody can notice it.
     pub(super) fn close_lane(&mut self) -> Done {
         self.is_lane_closed = true;
         for release in self.event(|lane, now, fx| lane.close(now, fx))? {

@@ -1,4 +1,4 @@
-//! What those do who are inside: as `client/nested.rs` and `client/held.rs`.
+//! The steps of owners that are inside, as in `client/nested.rs` and `client/held.rs`.
 
 use super::{
     rules::{Mutant, lasting},
@@ -12,7 +12,7 @@ use crate::{
     time::{Moment, lease},
 };
 
-/// What the model expects of a departing guard, from what it sees of the hold before.
+/// The expectation of the model for a departing guard, from the state of the hold before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Before {
     Live { guards: u32 },
@@ -24,8 +24,8 @@ enum Before {
 const KEEPING: Keeping = Keeping::ForAWhile;
 
 impl LockWorld<'_> {
-    /// Whether one more request with a count may begin for this hold: `Watch::storing` keeps their
-    /// order.
+    /// Returns `true` if one more request with a count may begin for this hold: `Watch::storing`
+    /// keeps their order.
     pub(super) fn is_in_order(&self, hold: HoldNumber) -> bool {
         let grows = self.tasks.iter().any(|task| match task.at {
             At::Growing { hold: other, .. } | At::AskingWithin { write: other, .. } => {
@@ -60,7 +60,7 @@ impl LockWorld<'_> {
         match growth {
             Growth::Enough => self.tasks[task].at = At::Holding { hold },
             Growth::Lost(_) | Growth::TooDeep => self.finish(task),
-            // There is nothing to nest in any more: it begins anew.
+            // There is nothing to nest in any more: it starts over.
             Growth::Ended | Growth::Ask { .. } => self.tasks[task].at = At::Away,
         }
     }
@@ -175,7 +175,7 @@ impl LockWorld<'_> {
         self.tasks[task].at = At::Within { write };
     }
 
-    /// An acquisition of one that is inside is dropped, or cut off by `close()`.
+    /// An acquisition of an owner that is inside is dropped, or cut off by `close()`.
     pub(super) fn give_up_inside(&mut self, task: usize) {
         match self.tasks[task].at {
             At::Growing { .. } => return self.fail_growth(task),
@@ -238,7 +238,7 @@ impl LockWorld<'_> {
         Ok(())
     }
 
-    /// Somebody asks a guard whether it is still good.
+    /// A task asks its guard whether it is still held.
     pub(super) fn look(&mut self, task: usize) -> Done {
         let At::Holding { hold } = self.tasks[task].at else { return Ok(()) };
         let phase = self.event(|lane, now, fx| lane.phase(hold, now, fx))?;

@@ -1,4 +1,4 @@
-//! What must hold in every state.
+//! The invariants of every state.
 
 use super::{
     rules::TICK,
@@ -35,7 +35,7 @@ impl LockWorld<'_> {
         Ok(())
     }
 
-    /// Those who wait are those who have a place, and nobody else is known as waiting.
+    /// Exactly the waiting tasks have a place, and nobody else is known as waiting.
     fn check_places(&self) -> Done {
         let waits = |task: &usize| self.tasks[*task].ticket.is_some();
         let waiting = (0..self.tasks.len()).filter(waits);
@@ -50,7 +50,7 @@ impl LockWorld<'_> {
         Ok(())
     }
 
-    /// Whether the lane waits for a release.
+    /// Returns `true` if the lane waits for a release.
     fn has_releases(&self) -> bool {
         self.wires.iter().any(|wire| matches!(wire, Wire::Release { number: Some(_), .. }))
     }
@@ -76,7 +76,7 @@ impl LockWorld<'_> {
         if parked.count() > 1 { fail("two holds are parked") } else { Ok(()) }
     }
 
-    /// Holds that this client believes in, rightly unless somebody has forced them.
+    /// Holds that this client relies on, rightly unless they were released by force.
     fn believed(&self) -> impl Iterator<Item = &Hold<Noted>> {
         self.lane
             .holds()
@@ -110,7 +110,7 @@ impl LockWorld<'_> {
         Ok(())
     }
 
-    /// The store has what this client believes in, parked holds included.
+    /// The store has the holds that this client relies on, parked holds included.
     fn check_beliefs(&self) -> Done {
         let parked = self.lane.holds().iter().filter(|hold| {
             let is_in_window = hold.state.handover_until().is_some_and(|until| self.now < until);
@@ -126,7 +126,7 @@ impl LockWorld<'_> {
         Ok(())
     }
 
-    /// Everything that the store has of this client is used, or will be given back.
+    /// Every hold of this client at the store is used, or will be given back.
     fn check_leftovers(&self) -> Done {
         if self.rules.luck.delays > 0 {
             // A release is given up when the lease has passed, counted from the request, although
@@ -181,7 +181,7 @@ impl LockWorld<'_> {
         }
     }
 
-    /// One owner has one request under way at most: the store may take one for the other.
+    /// One owner has at most one request under way, because the store might confuse two.
     fn check_requests(&self) -> Done {
         let asks = |task: &usize| match self.tasks[*task].at {
             At::Asking { .. } => self.rules.is_immediate || self.tasks[*task].asked.is_some(),
@@ -242,7 +242,7 @@ impl LockWorld<'_> {
         (moment.since(self.now).as_nanos().div_ceil(TICK.as_nanos())).min(200) as u8
     }
 
-    /// A parked hold is there for somebody, or is about to be released.
+    /// A parked hold has a taker, or is about to be released.
     fn check_parked(&self) -> Done {
         let in_line = |task: &usize| self.plan(*task).mode != Mode::Fair;
         let line = (0..self.tasks.len()).filter(in_line);
@@ -276,13 +276,13 @@ impl LockWorld<'_> {
         Ok(())
     }
 
-    /// One that waits waits for something: if it took a step now, it would not do anything else.
+    /// A waiting task waits for a reason: if it took a step now, it would do nothing else.
     fn check_wait(&self, task: usize) -> Done {
         let At::Waiting { until, listens } = self.tasks[task].at else { return Ok(()) };
         let may_go_on = self.tasks[task].is_woken
             || until.is_some_and(|until| until <= self.now)
             || listens && self.has_heard(task);
-        // What is due may wake it, and comes first.
+        // Anything that is due may wake it, and comes first.
         if may_go_on || self.is_due() || self.is_closed {
             return Ok(());
         }
@@ -306,7 +306,7 @@ impl LockWorld<'_> {
         self.check_news(task, listens)
     }
 
-    /// One that listens for news has heard all: it does not believe a refusal that is older.
+    /// A task that listens for news has heard everything: it does not trust an older refusal.
     fn check_news(&self, task: usize, listens: bool) -> Done {
         let Some(listener) = self.tasks[task].listener.filter(|_| listens) else { return Ok(()) };
         if !matches!(listener.state, Listening::Listens { .. }) {

@@ -2,10 +2,9 @@
 //!
 //! A [world](world::LockWorld) has one lane, a few tasks that use it, a model of the store, another
 //! client, and whatever is under way between them. It drives the lane as `client/` does. In each
-//! state, all that can happen next does happen, in a copy of its own; states from which the same
-//! follows are visited once. In each, everything in [`invariants`] is checked, and in the end, that
-//! from each of them everything can come to an end. What is wrong is told with a shortest way to
-//! it.
+//! state, everything that can happen next does happen, each in a copy of its own; equivalent states
+//! are visited once. In each state, all [`invariants`] are checked, and at the end, that everything
+//! can come to an end from each of them. An error is reported with a shortest path to it.
 //!
 //! | file | what |
 //! |---|---|
@@ -36,7 +35,7 @@ mod store;
 mod wires;
 mod world;
 
-/// Says something past the test harness, which keeps what a test prints to itself.
+/// Prints past the test harness, which captures the output of tests.
 fn say(what: &str) {
     let _ = writeln!(std::io::stderr().lock(), "exploration: {what}");
 }

@@ -16,9 +16,9 @@ pub(super) enum Move {
     /// Time passes although something could go on: a task is not polled, the background does not
     /// run, or the store takes its time.
     Delay,
-    /// To the task of this number.
+    /// An event of the task with this number.
     Task(usize, Act),
-    /// To what is under way, by its number.
+    /// An event of something under way, by its number.
     Wire(usize, Trip),
     /// The background looks at the lane.
     Due,
@@ -26,7 +26,7 @@ pub(super) enum Move {
     StrangerLeaves,
     /// It is heard that another client wants the lock.
     Wanted,
-    /// The lock is freed by somebody's order, here or elsewhere.
+    /// The lock is freed by a forced release, here or elsewhere.
     Forced {
         here: bool,
     },
@@ -35,7 +35,7 @@ pub(super) enum Move {
     LaneCloses,
 }
 
-/// What a task does, or what happens to it.
+/// An action of a task, or an event that affects it.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Act {
     Arrives,
@@ -57,12 +57,12 @@ pub(super) enum Act {
     IsCutOff,
     IsDropped,
     Departs,
-    /// It asks its guard whether it is still good.
+    /// It asks its guard whether it is still held.
     Looks,
     Extends,
 }
 
-/// What happens to something that is under way.
+/// An event of something that is under way.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Trip {
     Begins,
@@ -73,22 +73,22 @@ pub(super) enum Trip {
     IsLost,
 }
 
-/// What can happen next.
+/// The possible next moves.
 #[derive(Default)]
 struct Moves {
     all: Vec<Move>,
-    /// Something of it happens before time passes.
+    /// Set if one of them happens before time passes.
     is_urgent: bool,
 }
 
 impl Moves {
-    /// Something that happens at once, unless time is lost: what goes on by itself.
+    /// Adds a move that happens at once by itself, unless time is lost.
     fn at_once(&mut self, next: Move) {
         self.is_urgent = true;
         self.all.push(next);
     }
 
-    /// Something that happens some time or never: tasks work for any time, come and go.
+    /// Adds a move that happens at some time or never: tasks work for any time, come and go.
     fn some_time(&mut self, next: Move) {
         self.all.push(next);
     }
@@ -115,7 +115,7 @@ impl LockWorld<'_> {
         moves.all
     }
 
-    /// Whether the background has to look at the lane now.
+    /// Returns `true` if the background has to look at the lane now.
     pub(super) fn is_due(&self) -> bool {
         self.appointment.is_some_and(|at| at <= self.now)
     }
@@ -153,7 +153,7 @@ impl LockWorld<'_> {
         }
     }
 
-    /// Whether the subscription of a waiter that listens has something to tell.
+    /// Returns `true` if the subscription of a listening waiter has something to report.
     pub(super) fn has_heard(&self, task: usize) -> bool {
         match self.tasks[task].listener.map(|listener| listener.state) {
             Some(Listening::Listens { is_woken, .. }) => is_woken,

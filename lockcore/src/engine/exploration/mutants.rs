@@ -1,4 +1,4 @@
-//! Worlds in which something is broken. Each has to be found, or a check is none.
+//! Worlds in which something is broken. Each has to be detected, or a check is worthless.
 
 use super::{
     rules::{Luck, Mutant, Routine, Rules, Who, lasting},
@@ -12,7 +12,7 @@ const FAIR: Routine = Routine::new(Mode::Fair).rounds(1);
 const SHARED: Routine = ONCE.who(Who::Shared);
 const LONGER: Routine = SHARED.lease(Lease::Fixed(lasting(3)));
 
-/// Explores a small world in which something is broken, and expects to be told that.
+/// Explores a small world in which something is broken, and expects that to be reported.
 fn is_found(mutant: Mutant, tasks: &[Routine], luck: Luck, expected: &str) {
     let rules = Rules {
         mutant: Some(mutant),

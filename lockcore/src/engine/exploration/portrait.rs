@@ -1,8 +1,9 @@
-//! [`Portrait`]: what matters of a state, so that states from which the same follows are the same.
+//! [`Portrait`]: the relevant parts of a state, so that equivalent states are the same.
 //!
-//! It is made by the derived `Hash` of everything that there is, so nothing can be forgotten. What
-//! only rises, as tickets, is drawn by its order among its kind; moments by how many ticks they are
-//! away. Time passes in whole ticks, so a moment between two ticks comes with the second one.
+//! It is made by the derived `Hash` of everything in the state, so nothing can be forgotten.
+//! Numbers that only rise, such as tickets, are drawn by their order among their kind; moments by
+//! their distance in ticks. Time passes in whole ticks, so a moment between two ticks comes with
+//! the second one.
 
 use std::hash::{Hash, Hasher};
 
@@ -11,7 +12,8 @@ use rustc_hash::FxHasher;
 use super::rules::TICK;
 use crate::time::Moment;
 
-/// What only rises is told by its upper bits, from here on: each kind of it begins at a multiple.
+/// Numbers that only rise are recognized by their upper bits, from here on: each kind begins at a
+/// multiple.
 pub(super) const BITS: u32 = 40;
 
 /// The first numbers of the kinds that the lane does not give out itself.
@@ -39,7 +41,7 @@ enum Word {
 #[derive(Default)]
 pub(super) struct Portrait {
     words: Vec<Word>,
-    /// Where the parts begin whose order does not matter.
+    /// The beginnings of the parts whose order does not matter.
     parts: Vec<usize>,
 }
 
@@ -52,7 +54,7 @@ impl Portrait {
         }
     }
 
-    /// The same for all states from which the same follows.
+    /// A number that is the same for all equivalent states.
     pub(super) fn fingerprint(&self, now: Moment) -> u64 {
         let now = now.since(Moment::ORIGIN).as_nanos() as i64 + 1;
         let words = self.normalized(now);
@@ -91,7 +93,7 @@ impl Portrait {
             words.push(match *word {
                 Word::Plain(word) => word,
                 Word::Number(moment) if moment >= FIRST_MOMENT => ticks_until(moment, now),
-                // Of ids it only matters which are the same.
+                // For ids, it only matters which are equal.
                 Word::Number(id) if id >= FIRST_ID => place(id, &ids),
                 Word::Number(number) => rank(number, &known),
             });
@@ -104,7 +106,7 @@ fn place(id: u64, ids: &[u64]) -> u64 {
     ids.iter().position(|other| *other == id).map_or(u64::MAX, |at| at as u64)
 }
 
-/// How many of its kind are smaller.
+/// The number of smaller ones of its kind.
 fn rank(number: u64, known: &[u64]) -> u64 {
     let mut rank = 0;
     for other in known {
@@ -113,7 +115,7 @@ fn rank(number: u64, known: &[u64]) -> u64 {
     rank
 }
 
-/// How many ticks have to pass until a moment has come, and `now` with it.
+/// The number of ticks until a moment has come, relative to `now`.
 fn ticks_until(moment: u64, now: i64) -> u64 {
     let ahead = moment.min(i64::MAX as u64) as i64 - now;
     let ticks = if ahead > 0 { (ahead - 1) / TICK_NANOS + 1 } else { -(-ahead / TICK_NANOS) };

@@ -1,4 +1,4 @@
-//! [`Rules`]: who there is in a world, and what may happen in it.
+//! [`Rules`]: the actors of a world, and the events that may happen in it.
 
 use std::{fmt, time::Duration};
 
@@ -9,8 +9,8 @@ use crate::{Mode, Owner, engine::HandOver, time::Lease};
 /// attempts, the courtesy between two turns, the time for which a hold is handed over.
 pub(super) const TICK: Duration = Duration::from_millis(5_500);
 
-/// A lease that a holder may believe in for so many ticks, at least two, and that the store keeps
-/// for one more: it counts from the arrival of the request, and without a margin.
+/// A lease that a holder may rely on for `ticks` ticks, at least two, and that the store keeps for
+/// one more, because it counts from the arrival of the request, and without a margin.
 pub(super) const fn lasting(ticks: u32) -> Duration {
     Duration::from_millis(5_500 * ticks as u64 + 100)
 }
@@ -24,11 +24,11 @@ pub(super) const HAND_OVER: Duration = Duration::from_millis(50);
 /// For how long the client keeps a hold that nobody waits for. It is over after one tick.
 pub(super) const LINGER: Duration = Duration::from_millis(20);
 
-/// How many tokens a request for several asks for. The client asks for more, but two are enough to
-/// hand over, and to run out of them.
+/// The number of tokens that a request for several asks for. The client asks for more, but two are
+/// enough to hand over, and to run out of tokens.
 pub(super) const TOKENS: u32 = 2;
 
-/// Who acquires.
+/// The owner of an acquisition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Who {
     /// An owner that nobody else has.
@@ -39,14 +39,14 @@ pub(super) enum Who {
     Named,
 }
 
-/// What a task does: it acquires, works, releases, and does so again.
+/// The routine of a task: it acquires, works, releases, and repeats.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Routine {
     pub(super) who: Who,
     pub(super) mode: Mode,
     pub(super) lease: Lease,
     pub(super) is_patient: bool,
-    /// How often; for ever if `None`.
+    /// The number of rounds; unlimited if `None`.
     pub(super) rounds: Option<u8>,
 }
 
@@ -73,7 +73,7 @@ impl Routine {
     }
 }
 
-/// How often may happen what does not happen every day.
+/// How often exceptional events may happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Luck {
     /// Time passes although something could go on.
@@ -92,7 +92,7 @@ pub(super) struct Luck {
     pub(super) false_alarms: u8,
 }
 
-/// What is broken between the engine, its driver and the store.
+/// A defect between the engine, its driver and the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mutant {
     /// The end of a release wakes nobody.
@@ -125,7 +125,7 @@ pub(super) enum Mutant {
     CountNotCorrected,
     /// The lane is not told that somebody else wants the lock.
     DemandNotTold,
-    /// `close()` forgets what it has to give back.
+    /// `close()` forgets the holds that it has to give back.
     CloseForgets,
     /// The store grants what somebody else holds.
     StoreGrantsAll,
@@ -138,9 +138,9 @@ pub(super) enum Mutant {
 pub(super) struct Rules {
     pub(super) name: &'static str,
     pub(super) tasks: Vec<Routine>,
-    /// What another client acquires.
+    /// The mode in which another client acquires.
     pub(super) stranger: Option<Mode>,
-    /// How many permits there are.
+    /// The number of permits.
     pub(super) permits: u32,
     pub(super) hands_over: bool,
     /// Holds are kept for a while when nobody waits for them.
@@ -152,7 +152,7 @@ pub(super) struct Rules {
     /// Anything may happen between two times that a task locks its lane.
     pub(super) is_fine: bool,
     pub(super) luck: Luck,
-    /// What is broken, so that the checks can be seen to fail.
+    /// The defect, if any, so that the checks can be seen to fail.
     pub(super) mutant: Option<Mutant>,
     pub(super) owners: Vec<Owner>,
 }
@@ -193,7 +193,7 @@ impl Rules {
         &self.owners[task]
     }
 
-    /// Whether two tasks have the same owner.
+    /// Returns `true` if two tasks have the same owner.
     pub(super) fn are_one(&self, one: usize, other: usize) -> bool {
         self.owners[one] == self.owners[other]
     }

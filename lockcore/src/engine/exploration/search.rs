@@ -1,8 +1,7 @@
 //! Breadth-first search of everything that can happen in a world.
 //!
-//! Our own, and not the crate `stateright`: that brings 45 other crates along, a web server among
-//! them, and its checks of what holds in the end are not sound where states lie on circles, as they
-//! do here.
+//! This is not the crate `stateright`, which brings along 45 other crates, a web server among them,
+//! and whose liveness checks are not sound where states lie on cycles, as they do here.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -13,12 +12,12 @@ use rustc_hash::FxBuildHasher;
 
 use super::world::LockWorld;
 
-/// How much was explored.
+/// The extent of an exploration.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Explored {
     pub(super) states: usize,
     transitions: usize,
-    /// How many moves it takes to come to the farthest state.
+    /// The number of moves to the farthest state.
     depth: usize,
 }
 
@@ -46,7 +45,7 @@ struct Search<'a> {
 /// Explores everything that can follow from `start`.
 ///
 /// # Errors
-/// What is wrong, and a shortest way to it.
+/// A description of the error, and a shortest path to it.
 pub(super) fn explore(start: LockWorld<'_>) -> Result<Explored, String> {
     let (numbers, met) = (HashMap::default(), Vec::new());
     let mut search = Search { start, numbers, met, transitions: Vec::new(), homes: Vec::new() };
@@ -97,7 +96,8 @@ impl Search<'_> {
         (number, is_new)
     }
 
-    /// Goes back from where everything is over. What is not reached is stuck, or goes in circles.
+    /// Goes back from the states in which everything is over. A state that is not reached is stuck,
+    /// or goes in circles.
     fn all_can_come_home(&self) -> Result<(), String> {
         let mut before: Vec<Vec<u32>> = vec![Vec::new(); self.met.len()];
         for (from, to) in &self.transitions {
@@ -124,7 +124,7 @@ impl Search<'_> {
         format!("{what}\n{path}{last}and then:\n{world:#?}")
     }
 
-    /// The states on the way to one, without the start.
+    /// The states on the path to `to`, without the start.
     fn way_to(&self, to: u32) -> Vec<u32> {
         let from = |at: &u32| (*at != 0).then(|| self.met[*at as usize].1);
         let mut way: Vec<u32> = std::iter::successors(Some(to), from).collect();
@@ -133,7 +133,7 @@ impl Search<'_> {
         way
     }
 
-    /// Goes to a state again. Returns what happened on the way.
+    /// Goes to a state again. Returns the events on the way.
     fn replay(&self, to: u32) -> (LockWorld<'_>, String) {
         let (mut world, mut path) = (self.start.clone(), String::new());
         for at in self.way_to(to) {

@@ -7,15 +7,15 @@ use smallvec::SmallVec;
 use super::portrait::FIRST_TOKEN;
 use crate::{FencingToken, Mode, time::Moment};
 
-/// The id of a hold, and of what is asked for it.
+/// The id of a hold, and of the requests for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum StoreId {
-    /// Of everything that the stranger has.
+    /// The id of every hold of the stranger.
     Stranger,
     Own(u64),
 }
 
-/// For how long a place in a queue is kept, and new readers are kept out.
+/// How long a place in a queue is kept, and new readers are kept out.
 pub(super) const KEPT: Duration = Duration::from_millis(3 * 5_500);
 
 /// One attempt to take a hold.
@@ -34,7 +34,8 @@ pub(super) struct Demand {
     pub(super) number: Option<u64>,
 }
 
-/// Whether what was answered is the last word: nothing was told since to those who listen.
+/// Tells whether an answer is still current: a field is `true` if its listeners were told nothing
+/// since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Told {
     pub(super) all: bool,
@@ -80,22 +81,22 @@ pub(super) struct ModelStore {
     pub(super) next_token: u64,
 }
 
-/// Who has to be told that something ended.
+/// The listeners that have to be told that something ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum News {
     None,
-    /// Those who listen for anything but a place in a queue.
+    /// All that listen for anything but a place in a queue.
     All,
     /// Those, and the first in the queue.
     AllAndFirst,
-    /// Those of the first kind, and the one to whom the lock was granted.
+    /// The listeners of the first kind, and the waiter that the lock was granted to.
     Granted {
         to: StoreId,
         granted: DirectGrant,
     },
 }
 
-/// What is told to the one to whom a release has granted the lock.
+/// The message to the waiter that a release has granted the lock to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct DirectGrant {
     pub(super) number: u64,
@@ -118,7 +119,7 @@ impl ModelStore {
         self.holds.iter().find(|kept| kept.id == id)
     }
 
-    /// The second value says who has to be told.
+    /// The second value is the set of listeners to tell.
     pub(super) fn acquire(&mut self, request: &Demand, now: Moment) -> (Reply, News) {
         let told = Told::NONE;
         if let Some(kept) = self.holds.iter_mut().find(|kept| kept.id == request.id) {
@@ -210,12 +211,12 @@ impl ModelStore {
         mode == Mode::Fair || mode == Mode::Write && self.writer().is_none()
     }
 
-    /// Whether a request would be granted now.
+    /// Returns `true` if a request would be granted now.
     pub(super) fn would_grant(&self, request: &Demand, now: Moment) -> bool {
         matches!(self.clone().acquire(request, now).0, Reply::Granted { .. })
     }
 
-    /// Ends a hold, lowers its count, or leaves a place. Returns whether there was such a hold.
+    /// Ends a hold, lowers its count, or leaves a place. Returns `true` if there was such a hold.
     pub(super) fn release(&mut self, id: StoreId, remaining: u32) -> (bool, News) {
         if let Some(at) = self.holds.iter().position(|kept| kept.id == id) {
             if remaining > 0 {
@@ -233,8 +234,8 @@ impl ModelStore {
         (false, if has_left { self.grant_directly() } else { News::None })
     }
 
-    /// Grants a free lock to the first in the queue, if that one has asked for it. Otherwise it is
-    /// only told.
+    /// Grants a free lock to the first waiter in the queue, if it has asked for that. Otherwise the
+    /// waiter is only told.
     fn grant_directly(&mut self) -> News {
         let first = self.places.first().copied();
         let Some((StorePlace { id, until, .. }, number)) =
@@ -250,7 +251,7 @@ impl ModelStore {
         News::Granted { to: id, granted: DirectGrant { number, token } }
     }
 
-    /// Extends a lease. Returns whether there was such a hold.
+    /// Extends a lease. Returns `true` if there was such a hold.
     pub(super) fn renew(&mut self, id: StoreId, lease: Duration, now: Moment) -> bool {
         let kept = self.holds.iter_mut().find(|kept| kept.id == id);
         kept.map(|kept| kept.until = kept.until.max(now.after(lease))).is_some()
@@ -263,7 +264,7 @@ impl ModelStore {
     }
 }
 
-/// Whether a grant of the request takes over this hold.
+/// Returns `true` if a grant of the request takes over this hold.
 fn replaces(request: &Demand, kept: &StoreHold) -> bool {
     let is_own = kept.id == request.id || kept.is_named && request.is_named;
     is_own

@@ -10,7 +10,7 @@ use crate::{
     time::Moment,
 };
 
-/// Where a request is.
+/// The position of a request.
 #[derive(Clone, Copy, Debug, Hash)]
 pub(super) enum Leg<T> {
     /// On its way to the store.
@@ -32,7 +32,7 @@ pub(super) struct Call {
 pub(super) enum Mishap {
     /// It certainly had no effect.
     NotApplied,
-    /// It may have had, or may have one yet.
+    /// It may have had an effect, or may still have one.
     Unknown,
 }
 
@@ -41,10 +41,10 @@ pub(super) enum Mishap {
 pub(super) enum Wire {
     /// As `ReleaseWork`.
     Release {
-        /// Until the first answer.
+        /// Set until the first answer.
         number: Option<ReleaseNumber>,
         id: StoreId,
-        /// When it is not worth trying any more.
+        /// The moment after which it is not worth trying.
         until: Moment,
         /// `None` while it pauses after a failure.
         stage: Option<Leg<()>>,
@@ -86,7 +86,7 @@ impl Wire {
         }
     }
 
-    /// Whether it keeps other requests with a count of this hold waiting.
+    /// Returns `true` if it keeps other requests with a count of this hold waiting.
     pub(super) fn stores_count_of(&self, hold: HoldNumber) -> bool {
         matches!(self, Self::StoreCount { hold: other, count: Some(_), .. } if *other == hold)
     }
@@ -95,7 +95,7 @@ impl Wire {
         matches!(self, Self::Extension { task: other, .. } if *other == task)
     }
 
-    /// Whether it waits for the store, or for its answer.
+    /// Returns `true` if it waits for the store, or for its answer.
     pub(super) fn is_under_way(&self) -> bool {
         match self {
             Self::Release { stage, .. } => stage.is_some(),
@@ -106,7 +106,7 @@ impl Wire {
         }
     }
 
-    /// Whether the store has answered.
+    /// Returns `true` if the store has answered.
     pub(super) fn is_answered(&self) -> bool {
         match self {
             Self::Release { stage, .. } => matches!(stage, Some(Leg::Answered(()))),
@@ -119,7 +119,7 @@ impl Wire {
         }
     }
 
-    /// When what is under way was sent. After a tick it is not waited for any longer.
+    /// The time when it was sent, if it is under way. After a tick it is no longer waited for.
     pub(super) fn sent(&self) -> Option<Moment> {
         match self {
             Self::Release { sent, .. }

@@ -1,7 +1,7 @@
 //! [`LockWorld`]: one client with a few tasks that want one name, the store, and another client.
 //!
-//! It does what `client/` does, and nothing else. What is said of a driver beside a rule here is
-//! where to look for it there.
+//! It does what `client/` does, and nothing else. The names of functions in the comments say where
+//! to find each rule there.
 
 use std::hash::Hash;
 
@@ -25,7 +25,7 @@ pub(super) type Done = Result<(), String>;
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Noted {
     pub(super) id: StoreId,
-    /// Whoever wants to know has been told how it ended, as by `Watch::end`.
+    /// Set once the watchers were told how it ended, as by `Watch::end`.
     pub(super) is_told: bool,
 }
 
@@ -44,7 +44,7 @@ pub(super) enum Listening {
     Pauses { until: Moment },
 }
 
-/// What a task does now.
+/// The present activity of a task.
 #[derive(Clone, Copy, Debug, Hash)]
 pub(super) enum At {
     /// It wants nothing, at the moment.
@@ -98,18 +98,19 @@ pub(super) struct Task {
     pub(super) at: At,
     pub(super) rounds: Option<u8>,
     pub(super) ticket: Option<Ticket>,
-    /// It was told to take a step, and has not taken it.
+    /// Set if it was told to take a step, and has not taken it.
     pub(super) is_woken: bool,
     /// Its request, unless that was undone.
     pub(super) asked: Option<StoreId>,
-    /// The id for which it asks, drawn when it is first sent.
+    /// The id that it asks for, drawn when it is first sent.
     pub(super) id: Option<StoreId>,
-    /// What its requests may have left, and until when.
+    /// The hold that its requests may have left behind, and until when.
     pub(super) undo: Option<(StoreId, Moment)>,
     pub(super) listener: Option<Hearing>,
-    /// A grant came too late, and the next one has to be in time.
+    /// Set if a grant came too late, so that the next one has to be in time.
     pub(super) was_late: bool,
-    /// What the store had told when it last refused this task, or granted what refused it.
+    /// Which listeners were told nothing since the store last refused this task, or granted the
+    /// hold in its way.
     pub(super) basis: Told,
 }
 
@@ -124,7 +125,7 @@ pub(super) struct LockWorld<'a> {
     /// The subscription of the line, while no head has it.
     pub(super) listener: Option<Hearing>,
     pub(super) tasks: SmallVec<[Task; 4]>,
-    /// What is under way, and nobody waits for.
+    /// Requests that are under way and that no task waits for.
     pub(super) wires: Vec<Wire>,
     pub(super) store: ModelStore,
     pub(super) is_closed: bool,
@@ -137,7 +138,7 @@ pub(super) struct LockWorld<'a> {
     pub(super) doomed: SmallVec<[StoreId; 2]>,
     /// The hold for which it was heard that somebody else wants the lock.
     pub(super) wanted: Option<StoreId>,
-    /// What the store had told when the line was last refused.
+    /// Which listeners were told nothing since the line was last refused.
     pub(super) basis: Told,
 }
 
@@ -237,7 +238,7 @@ impl<'a> LockWorld<'a> {
         for effect in rare {
             match effect {
                 Effect::Lost(number, reason) => {
-                    // One whose last guard goes is not there any more.
+                    // A hold whose last guard goes no longer exists.
                     let Some(hold) = self.lane.hold_mut(number) else { continue };
                     if std::mem::replace(&mut hold.facts.is_told, true) {
                         return Err(format!("{number:?} ended twice, last: {reason}"));
@@ -297,7 +298,7 @@ impl<'a> LockWorld<'a> {
         self.send_release(number, facts.id, until);
     }
 
-    /// The store has told something.
+    /// The store has sent news.
     pub(super) fn spread(&mut self, news: News) {
         if news == News::None {
             return;

@@ -12,27 +12,27 @@ use super::{
 };
 use crate::{LockError, Mode, time::Moment};
 
-/// How long without another failure until the next one begins a new outage. Longer than a pause
-/// between two attempts and the time that one may take.
+/// The time without a failure after which the next one begins a new outage. It is longer than a
+/// pause between two attempts plus the time that an attempt may take.
 const OUTAGE_MEMORY: Duration = Duration::from_secs(10);
 
-/// A request is undone if nobody looked at its answer for so long: an acquisition that was polled
-/// once and then left alone keeps other clients out no longer. A request that is polled ends itself
-/// after [`ANSWER`].
+/// A request is undone if it was not polled for this time, so that an acquisition that was polled
+/// once and then left alone does not keep other clients out for longer. A request that is polled
+/// ends by itself after [`ANSWER`].
 const UNPOLLED: Duration = Duration::from_secs(6);
 
-/// At most this many tokens come with one grant, for the holds that are made of it. Tokens follow
-/// the server's clock in microseconds and must not outrun it for long, or they would fall after a
-/// failover: it takes two round trips to use up this many.
+/// The most tokens of one grant, for the holds that share it. Tokens follow the server's clock in
+/// microseconds and must not outrun it for long, or they would decrease after a failover. Using up
+/// this many takes two round trips.
 const TOKENS: u32 = 256;
 
-/// The tokens of a grant that may only be kept for the same few tasks. Fewer, because each grant
-/// has them, also the many that are given back at once.
+/// The tokens of a grant that may only be kept for the same few tasks. They are fewer because every
+/// grant reserves them, even one that is given back at once.
 const KEPT_TOKENS: u32 = 64;
 
 impl<W, H> Lane<W, H> {
-    /// A waiter asks, unless another one of its owner is asking: the store may take one for the
-    /// other, and both would be inside.
+    /// A waiter asks, unless another waiter of its owner is asking: the store might confuse the
+    /// two, and both would be inside.
     pub(super) fn ask(&mut self, ticket: Ticket, now: Moment, fx: &mut Effects<H>) -> Step {
         let Some(waiter) = self.queue.get(ticket) else { return Step::Refused };
         let Asker { mode, has_fresh_owner, takes_over, is_patient, .. } = waiter.asker;
@@ -62,7 +62,7 @@ impl<W, H> Lane<W, H> {
         let news = self.refusal.news;
         if let Some(waiter) = self.queue.get_mut(ticket) {
             let own = waiter.rare().map_or(0, |rare| rare.refusal.news);
-            // What was granted to an earlier request, this one finds. It may have another id.
+            // This request finds a grant to an earlier one. It may have another id.
             waiter.withdraw_offer();
             waiter.asking = Asking::Since { news: if mode == Mode::Fair { own } else { news } };
         }
@@ -77,7 +77,8 @@ impl<W, H> Lane<W, H> {
         fx.due_at(Some(now.after(UNPOLLED)));
     }
 
-    /// Requests whose answers nobody looked at are to be undone. Returns when the next one will be.
+    /// Abandons the requests that were not polled for too long, to be undone. Returns when the next
+    /// one will be due.
     pub(super) fn abandon_unpolled(&mut self, now: Moment, fx: &mut Effects<H>) -> Option<Moment> {
         let (queue, mut owners) = (&mut self.queue, Vec::new());
         self.pending.retain(|(ticket, sent)| {
@@ -90,19 +91,19 @@ impl<W, H> Lane<W, H> {
             }
             !is_over
         });
-        // Others of the same owner wait for it to have asked.
+        // Other waiters of the same owner wait until it is done asking.
         for owner in owners {
             self.wake_owner(&owner, fx);
         }
         self.pending.iter().map(|(_, sent)| sent.after(UNPOLLED)).min()
     }
 
-    /// The request of a waiter is over, one way or another. Returns the news it began with, or
+    /// The request of a waiter is over, whatever its result. Returns the news it began with, or
     /// `None` if it was abandoned.
     pub(super) fn asked(&mut self, ticket: Ticket, fx: &mut Effects<H>) -> Option<u64> {
         self.pending.retain(|(other, _)| *other != ticket);
         if self.pending.is_empty() {
-            // A hold needs no room for what a crowd of them had.
+            // Gives back the room that many requests at once needed.
             self.pending.shrink_to_fit();
         }
         let waiter = self.queue.get_mut(ticket)?;
@@ -117,10 +118,10 @@ impl<W, H> Lane<W, H> {
         }
     }
 
-    /// The request of a waiter was refused, by a hold that lasts until `end`. Nothing changes
-    /// before `until`, unless there was news since it began. The backend may grant the `offer`
-    /// later. Returns whether the waiter goes on waiting; one that did not want to wait has left
-    /// the queue.
+    /// The request of a waiter was refused because of a hold that lasts until `end`. Nothing
+    /// changes before `until`, unless there was news since the request began. The backend may grant
+    /// the `offer` later. Returns `true` if the waiter goes on waiting; one that did not want to
+    /// wait has left the queue.
     #[must_use]
     pub(crate) fn refused(
         &mut self,
@@ -158,15 +159,15 @@ impl<W, H> Lane<W, H> {
         }
     }
 
-    /// Those who do not want to wait need not wait for those who do.
+    /// Waiters that do not want to wait need not wait for those that do.
     pub(super) fn count_refusal(&mut self, fx: &mut Effects<H>) {
         self.refusals += 1;
         self.wake_impatient(fx);
     }
 
     /// The backend failed to answer the request of a patient waiter, which asks again after
-    /// `pause`. Returns since when it fails, for this waiter and those before it. Unless the outage
-    /// `is_total`, nobody else learns of the failure of a waiter that fails alone.
+    /// `pause`. Returns the time since which it fails, for this waiter and those before it. Unless
+    /// the outage `is_total`, the failure of a waiter that fails alone concerns no other waiter.
     pub(crate) fn failed(
         &mut self,
         ticket: Ticket,

@@ -29,8 +29,8 @@ impl<W, H> Lane<W, H> {
     }
 
     /// The backend granted the request `number` of a fair waiter after it had refused it. `None` if
-    /// that is not the last one that was refused, or too long ago, or if its owner is inside: then
-    /// the waiter takes another step.
+    /// that is not the last request that was refused, if the grant is too old, or if the owner is
+    /// inside: then the waiter takes another step.
     pub(crate) fn told(
         &mut self,
         ticket: Ticket,
@@ -49,7 +49,7 @@ impl<W, H> Lane<W, H> {
         self.let_in(ticket, Grant::told(offer, lease, token, now), token, facts, fx)
     }
 
-    /// A waiter has the hold that it was granted.
+    /// A waiter enters the hold that it was granted.
     fn let_in(
         &mut self,
         ticket: Ticket,
@@ -65,7 +65,7 @@ impl<W, H> Lane<W, H> {
         Some(number)
     }
 
-    /// A hold was granted that `owner` had not to queue for.
+    /// A hold was granted for which `owner` did not have to queue.
     pub(crate) fn admit(
         &mut self,
         owner: Owner,
@@ -97,7 +97,7 @@ impl<W, H> Lane<W, H> {
         number
     }
 
-    /// A new hold says something about those in line: they are refused, or may follow.
+    /// A new hold concerns the waiters in line: they are refused, or may follow.
     fn stand_in_the_way(&mut self, mode: Mode, until: Moment, fx: &mut Effects<H>) {
         if mode.is_shared() {
             self.refusal.believe_until(None);

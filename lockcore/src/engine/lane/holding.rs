@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl<W, H> Lane<W, H> {
-    /// A nested acquisition looks again whether the hold needs more lease, before it asks.
+    /// A nested acquisition checks again whether the hold needs more lease, before it asks.
     pub(crate) fn grow(
         &mut self,
         number: HoldNumber,
@@ -59,7 +59,7 @@ impl<W, H> Lane<W, H> {
         fx: &mut Effects<H>,
     ) -> Growth {
         if self.hold(number).is_some_and(|hold| hold.state.handover_until().is_some()) {
-            // The head rests no more.
+            // The head stops resting.
             self.wake_head(fx);
         }
         self.with_settled(number, now, fx, |state| state.extend(lease, now))
@@ -85,7 +85,7 @@ impl<W, H> Lane<W, H> {
         })
     }
 
-    /// Does something to a hold that is settled. What is due for it may change with that.
+    /// Applies a change to a hold after settling it. Its due time may change.
     fn with_settled(
         &mut self,
         number: HoldNumber,
@@ -103,7 +103,7 @@ impl<W, H> Lane<W, H> {
         growth
     }
 
-    /// How a hold stands. `None` if it is over and has no guards.
+    /// The phase of a hold. `None` if it is over and has no guards.
     pub(crate) fn phase(
         &mut self,
         number: HoldNumber,
@@ -115,7 +115,7 @@ impl<W, H> Lane<W, H> {
         Some(self.holds[at].state.phase())
     }
 
-    /// A guard goes. `knows_token` says that it was asked for the token.
+    /// A guard goes. `knows_token` is `true` if the guard was asked for the token.
     pub(crate) fn depart(
         &mut self,
         number: HoldNumber,
@@ -145,14 +145,14 @@ impl<W, H> Lane<W, H> {
                     return parked;
                 }
                 if self.holds[at].state.handover_until().is_some() {
-                    // The head rests no more.
+                    // The head stops resting.
                     self.wake_head(fx);
                 }
                 Parting::Release(self.release_at(at, now))
             }
             (Phase::Live | Phase::Parked, guards) => Parting::Nested { store: stored > guards },
             (Phase::Lost(reason @ LossReason::LeaseEnded), 0) => {
-                // Only our own clock says so: the backend may still have it.
+                // Only this client's clock says so: the backend may still have the hold.
                 Parting::Lost { reason, release: Some(self.release_at(at, now)) }
             }
             (Phase::Lost(reason), guards) => {
@@ -210,7 +210,7 @@ impl<W, H> Lane<W, H> {
         }
     }
 
-    /// Gives back the parked hold, which nobody takes over.
+    /// Gives back the parked hold, because nobody takes it over.
     pub(super) fn unpark(&mut self, now: Moment, fx: &mut Effects<H>) {
         if let Some(at) = self.parked() {
             fx.rare.push(Effect::Release(self.release_at(at, now)));
@@ -227,7 +227,7 @@ impl<W, H> Lane<W, H> {
         Release { number: self.begin_release(), mode, until: state.asked(), facts }
     }
 
-    /// A release is on its way. Until it is answered, waiters that would only meet the hold that is
+    /// A release is on its way. Until it is answered, waiters that would only find the hold that is
     /// being given back do not ask.
     pub(crate) fn begin_release(&mut self) -> ReleaseNumber {
         let number = ReleaseNumber(self.number());
@@ -235,7 +235,7 @@ impl<W, H> Lane<W, H> {
         number
     }
 
-    /// A release was answered, or failed: those who wait for it go on.
+    /// A release was answered, or failed: the waiters that wait for it go on.
     pub(crate) fn end_release(&mut self, number: ReleaseNumber, fx: &mut Effects<H>) {
         let Some(at) = self.releasing.iter().position(|other| *other == number) else { return };
         self.releasing.remove(at);
@@ -246,9 +246,8 @@ impl<W, H> Lane<W, H> {
         }
     }
 
-    /// Looks at everything that is due. Renewals that are due until `until` are taken along, so
-    /// that after the first time they are made together. Returns which holds are to be renewed, and
-    /// for how long.
+    /// Handles everything that is due. Renewals that are due by `until` are included, so that they
+    /// are made together from then on. Returns the holds to renew, each with its lease.
     pub(crate) fn due(
         &mut self,
         until: Moment,
@@ -263,7 +262,7 @@ impl<W, H> Lane<W, H> {
                 state.renewing(lease, now);
                 renewals.push((*number, lease));
             } else if state.handover_until().is_some_and(|window| window <= now) {
-                // The head looks for itself: it rests no more.
+                // The head stops resting and looks for itself.
                 state.close_window();
                 self.wake_head(fx);
             }
@@ -324,13 +323,13 @@ impl<W, H> Lane<W, H> {
         }
     }
 
-    /// Takes a hold out that needs no release.
+    /// Takes out a hold that needs no release.
     fn remove(&mut self, at: usize, fx: &mut Effects<H>) {
         fx.rare.push(Effect::Over(self.holds.remove(at).facts));
     }
 
-    /// The client is closed. Returns what has to be given back: every live hold, whose guards find
-    /// it closed, the parked one, and those that only our own clock calls lost.
+    /// The client is closed. Returns the holds to give back: every live hold, whose guards find it
+    /// closed, the parked one, and those that are lost only by this client's clock.
     pub(crate) fn close(&mut self, now: Moment, fx: &mut Effects<H>) -> SmallVec<[Release<H>; 1]>
     where
         H: Clone,
@@ -356,14 +355,14 @@ impl<W, H> Lane<W, H> {
         if let Some(parked) = self.parked() {
             self.remove(parked, fx);
         }
-        // Nobody may ever poll the acquisitions that asked.
+        // The acquisitions that asked may never be polled again.
         let pending = std::mem::take(&mut self.pending);
         fx.rare.extend(pending.into_iter().map(|(ticket, _)| Effect::Undo(ticket)));
         fx.wake.extend(self.queue.all().map(|(ticket, _)| ticket));
         releases
     }
 
-    /// The count that the backend has to be told, if it was told a greater one.
+    /// The count to report to the backend, if it was told a greater one.
     pub(crate) fn count_to_store(&self, number: HoldNumber) -> Option<u32> {
         self.hold(number)?.state.count_to_store()
     }

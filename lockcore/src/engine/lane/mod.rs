@@ -1,7 +1,8 @@
-//! [`Lane`]: everything that one client knows of one name, and what follows from it.
+//! [`Lane`]: everything that one client knows about one name, and the decisions that follow from
+//! it.
 //!
-//! Each method is an event. Its result answers whoever reports it; what else has to be done is in
-//! [`Effects`].
+//! Each method is an event. Its result answers the caller that reports it; everything else to be
+//! done is in [`Effects`].
 //!
 //! | event | reported by | what may follow |
 //! |---|---|---|
@@ -75,20 +76,20 @@ use crate::{FencingToken, LockError, LossReason, Mode, Owner, time::Moment};
 pub(crate) struct Lane<W, H> {
     holds: SmallVec<[Hold<H>; 1]>,
     queue: WaitQueue<W>,
-    /// Releases of this client that are not answered yet, by their numbers, which rise.
+    /// Releases of this client that are not answered yet, in rising order.
     releasing: SmallVec<[ReleaseNumber; 2]>,
     next_number: u64,
-    /// The last answer of the backend to those in line.
+    /// The last refusal of the backend for the waiters in line.
     refusal: Refusal,
-    /// How many requests of patient waiters were refused.
+    /// The number of refused requests of patient waiters.
     refusals: u64,
     outage: Option<Box<Outage>>,
     turns: Turns,
-    /// For how long this client keeps the lock for its own tasks, if it does.
+    /// For how long this client keeps the lock for its own tasks, if at all.
     hand_over: Option<HandOver>,
     /// Readers up to this one may ask beside the head: a reader of this client is inside.
     readers_through: Option<Ticket>,
-    /// Requests that were not answered at once, and when they were sent.
+    /// Requests that were not answered at once, with the times when they were sent.
     pending: SmallVec<[(Ticket, Moment); 1]>,
 }
 
@@ -100,19 +101,20 @@ pub(crate) struct Hold<F> {
     pub(crate) owner: Owner,
     pub(crate) mode: Mode,
     pub(crate) token: FencingToken,
-    /// A guard was asked for the token. One that nobody knows is not used up.
+    /// Set once a guard was asked for the token. A token that nobody knows can be used again.
     is_token_known: bool,
-    /// Another client wants the lock: the hold is not kept when no task of this one waits.
+    /// Set once another client wants the lock: the hold is not kept if no task of this client
+    /// waits.
     is_wanted: bool,
     pub(crate) state: HoldState,
-    /// If it may be handed over.
+    /// Set if the hold may be handed over.
     grant: Option<Box<Grant>>,
     /// The data of the driver.
     pub(crate) facts: F,
 }
 
 impl<F> Hold<F> {
-    /// Whether its guards may rely on it.
+    /// Returns `true` if its guards may rely on it.
     pub(crate) fn is_live(&self, now: Moment) -> bool {
         self.state.phase() == Phase::Live && now < self.state.deadline()
     }
@@ -123,7 +125,7 @@ impl<F> Hold<F> {
 pub(crate) struct Release<F> {
     pub(crate) number: ReleaseNumber,
     pub(crate) mode: Mode,
-    /// When the hold ends by itself at the latest.
+    /// The latest time at which the hold ends by itself.
     pub(crate) until: Moment,
     pub(crate) facts: F,
 }
@@ -133,9 +135,9 @@ pub(crate) struct Release<F> {
 pub(crate) struct Effects<F> {
     /// Waiters that have to take a [`step`](Lane::step).
     pub(crate) wake: SmallVec<[Ticket; 2]>,
-    /// The lane has to be [looked at](Lane::due) then.
+    /// The time at which the lane has to be [looked at](Lane::due).
     pub(crate) due: Option<Moment>,
-    /// Most events have none of these.
+    /// Effects that most events do not have.
     pub(crate) rare: Vec<Effect<F>>,
 }
 
@@ -148,7 +150,7 @@ pub(crate) enum Effect<F> {
     Release(Release<F>),
     /// The request of this waiter has to be undone: nobody looks at its answer.
     Undo(Ticket),
-    /// A hold is over that needs no release: what the driver kept with it.
+    /// The driver's data of a hold that is over and needs no release.
     Over(F),
 }
 
@@ -159,12 +161,12 @@ impl<F> Default for Effects<F> {
 }
 
 impl<F> Effects<F> {
-    /// Whether there is nothing to be done now.
+    /// Returns `true` if there is nothing to be done now.
     pub(crate) fn is_quiet(&self) -> bool {
         self.wake.is_empty() && self.rare.is_empty()
     }
 
-    /// Whether this hold was lost in the event.
+    /// Returns `true` if this hold was lost in the event.
     pub(crate) fn has_lost(&self, hold: HoldNumber) -> bool {
         self.rare.iter().any(|effect| matches!(effect, Effect::Lost(lost, _) if *lost == hold))
     }
@@ -178,16 +180,16 @@ impl<F> Effects<F> {
     }
 }
 
-/// How an owner that is inside already gets in.
+/// How an owner that is inside already enters again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Nesting {
     /// One more guard of this hold is counted.
     Entered(HoldNumber),
     /// This hold needs more lease first.
     Grow(HoldNumber),
-    /// It reads beside this write hold of its own.
+    /// It reads beside its own write hold.
     Within(HoldNumber),
-    /// It reads, and cannot become a writer.
+    /// It holds the read lock, and cannot become a writer.
     Upgrade,
     /// Its hold was lost, and still has guards.
     Lost(LossReason),
@@ -202,23 +204,24 @@ pub(crate) enum Step {
     Inside(Nesting),
     /// It takes over the parked hold: [`Lane::take_over`] has to follow.
     TakeOver,
-    /// It did not want to wait, and would have to. It has left the queue.
+    /// It would have to wait, and did not want to. It has left the queue.
     Refused,
-    /// The waiters before it bore this error for as long as may be. It has left the queue.
+    /// The waiters before it have tolerated this error for the longest allowed time. It has left
+    /// the queue.
     Failed(Box<LockError>),
-    /// It waits until it is woken, and no longer than `until`. If it `listens`, also until the
-    /// backend tells that the lock may be free.
+    /// It waits until it is woken, but no longer than `until`. If it `listens`, it also waits for
+    /// the backend to report that the lock may be free.
     Wait { until: Option<Moment>, listens: bool },
     /// It asks the backend, for several `tokens` if others may take the hold over. `turn_since` is
     /// when this client's turn began, if it has one. `held_until` is when the hold in the way ends,
-    /// if the backend has told that and nothing was heard since.
+    /// if the backend has reported that and there was no news since.
     Ask { tokens: u32, turn_since: Option<Moment>, held_until: Option<Moment> },
 }
 
 /// The consequence of the departure of a guard.
 #[derive(Debug)]
 pub(crate) enum Parting<F> {
-    /// Other guards remain. `store` says that the backend counts more than there are.
+    /// Other guards remain. `store` is `true` if the backend counts more guards than there are.
     Nested { store: bool },
     /// The hold is parked for the next task of this client.
     HandedOver,
@@ -230,11 +233,11 @@ pub(crate) enum Parting<F> {
     /// The hold was lost. Where the backend may still have it, it is given back with its last
     /// guard.
     Lost { reason: LossReason, release: Option<Release<F>> },
-    /// `Locks::close()` had taken it back.
+    /// `Locks::close()` had taken the hold back.
     Closed,
 }
 
-/// What may become of a hold when its last guard goes.
+/// The possible fate of a hold when its last guard goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keeping {
     /// It is given back.
@@ -246,8 +249,8 @@ pub(crate) enum Keeping {
 }
 
 impl<W, H> Lane<W, H> {
-    /// An idle lane. `hand_over` is for how long the client keeps a lock for its own tasks, if it
-    /// does.
+    /// An idle lane. `hand_over` says for how long the client keeps a lock for its own tasks, if at
+    /// all.
     pub(crate) fn new(hand_over: Option<HandOver>) -> Self {
         Self {
             holds: SmallVec::new(),
@@ -264,8 +267,8 @@ impl<W, H> Lane<W, H> {
         }
     }
 
-    /// An idle lane for the exploration, which has to tell numbers of one kind from all others:
-    /// those of kind `k` begin at `k << bits`.
+    /// An idle lane for the exploration, which has to tell apart the kinds of numbers: those of
+    /// kind `k` begin at `k << bits`.
     #[cfg(test)]
     pub(super) fn explored(hand_over: Option<HandOver>, bits: u32) -> Self {
         let mut lane = Self::new(hand_over);
@@ -274,12 +277,12 @@ impl<W, H> Lane<W, H> {
         lane
     }
 
-    /// Whether nothing would be missed if the lane were gone.
+    /// Returns `true` if nothing would be lost by dropping the lane.
     pub(crate) fn is_idle(&self) -> bool {
         self.holds.is_empty() && self.queue.is_empty() && self.releasing.is_empty()
     }
 
-    /// Forgets what only matters to those who come soon, and nobody does: the lane is idle.
+    /// The lane is idle: forgets the state that only matters to waiters that come soon.
     pub(crate) fn rest(&mut self) {
         self.refusal = Refusal::default();
         self.outage = None;
@@ -287,7 +290,7 @@ impl<W, H> Lane<W, H> {
         self.readers_through = None;
     }
 
-    /// Every hold that has guards, and the parked one.
+    /// The holds that have guards, and the parked one.
     pub(crate) fn holds(&self) -> &[Hold<H>] {
         &self.holds
     }
@@ -310,12 +313,12 @@ impl<W, H> Lane<W, H> {
         self.queue.all_mut().map(|waiter| (&waiter.asker, &mut waiter.slot))
     }
 
-    /// How many want to wait.
+    /// The number of patient waiters.
     pub(crate) fn patient(&self) -> usize {
         self.queue.patient()
     }
 
-    /// Whether anybody waits in line, and could use a subscription.
+    /// Returns `true` if anybody waits in line, and could use a subscription.
     pub(crate) fn has_line(&self) -> bool {
         !self.queue.is_line_empty()
     }
@@ -347,13 +350,13 @@ impl<W, H> Lane<W, H> {
         fx.wake.extend_from_slice(self.queue.of_owner(owner));
     }
 
-    /// Looks at the deadline of a hold, as every event of a hold does first. A loss is noticed here
+    /// Checks the deadline of a hold, as every event of a hold does first. A loss is noticed here
     /// and in [`gone`](Self::gone), and nowhere else.
     fn settle(&mut self, at: usize, now: Moment, fx: &mut Effects<H>) {
         let hold = &mut self.holds[at];
         if hold.state.settle(now) {
             fx.rare.push(Effect::Lost(hold.number, LossReason::LeaseEnded));
-            // What was lost here may be free at the backend.
+            // A hold that was lost here may be free at the backend.
             self.news(fx);
         }
     }

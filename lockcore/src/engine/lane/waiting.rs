@@ -1,4 +1,4 @@
-//! The events of those who wait.
+//! The events of waiters.
 
 use std::time::Duration;
 
@@ -15,8 +15,9 @@ use crate::{
 };
 
 impl<W, H> Lane<W, H> {
-    /// An acquisition arrives, and gets a place among those who wait, unless its owner is inside
-    /// already. One that does not want to wait gets one only if it may be granted at once.
+    /// An acquisition arrives, and gets a place among the waiters, unless its owner is inside
+    /// already. An acquisition that does not want to wait gets a place only if it may be granted at
+    /// once.
     pub(crate) fn arrive(
         &mut self,
         asker: Asker,
@@ -34,8 +35,8 @@ impl<W, H> Lane<W, H> {
             return Err(Step::Refused);
         }
         if asker.mode == Mode::Fair && !self.has_heir(now) {
-            // First, so that it is among the releases that began before. Nothing is kept while
-            // anybody waits, so a later step finds none.
+            // First, so that this release is among those that began before. Nothing is kept while
+            // anybody waits, so a later step finds no kept hold.
             self.unpark(now, fx);
         }
         let mut waiter = Waiter::new(asker, slot);
@@ -50,7 +51,7 @@ impl<W, H> Lane<W, H> {
         Ok(self.queue.push(waiter))
     }
 
-    /// Whether an acquisition that does not want to wait would have to.
+    /// Returns `true` if an acquisition would have to wait.
     fn turns_away(&self, mode: Mode, now: Moment) -> bool {
         let mut live = self.holds.iter().filter(|hold| hold.is_live(now));
         if mode == Mode::Fair {
@@ -59,12 +60,12 @@ impl<W, H> Lane<W, H> {
         if !mode.is_shared() {
             return !self.queue.is_line_empty() || live.next().is_some();
         }
-        // Those before it may all get in.
+        // The waiters before it may all get in.
         let is_stuck = !self.queue.is_line_empty() && self.refusal.stands(now).is_some();
         is_stuck || live.any(|hold| hold.mode == Mode::Write)
     }
 
-    /// Lets an owner in that is inside already, if that needs no request.
+    /// Lets in an owner that is inside already, if that needs no request.
     pub(crate) fn enter(
         &mut self,
         owner: &Owner,
@@ -106,8 +107,8 @@ impl<W, H> Lane<W, H> {
 
     /// Decides what a waiter does next. The order of the questions is the protocol.
     ///
-    /// `patience` is for how long those before it bear a backend that does not answer; what they
-    /// have borne need not be borne again by each.
+    /// `patience` is how long the waiters before it tolerate a backend that does not answer. An
+    /// outage that they have waited out need not be waited out again by each of them.
     pub(crate) fn step(
         &mut self,
         ticket: Ticket,
@@ -172,7 +173,7 @@ impl<W, H> Lane<W, H> {
             (None, _) => now,
         };
         let is_refused = rare.refusals_before < refusals;
-        // A head that does not move on is not driven by its task.
+        // A head that does not move on is not polled by its task.
         if error.is_none() && !is_refused && now < until {
             return Step::Wait { until: Some(until), listens: false };
         }
@@ -180,7 +181,7 @@ impl<W, H> Lane<W, H> {
         error.map_or(Step::Refused, |error| Step::Failed(Box::new(error)))
     }
 
-    /// The wait of the head inside its own client: for a hold that is, or may be, handed to it, and
+    /// The wait of the head within its own client: for a hold that is or may be handed to it, or
     /// for the end of the turn of other clients.
     fn wait_for_own(&mut self, ticket: Ticket, now: Moment, fx: &mut Effects<H>) -> Option<Step> {
         if self.parked().is_some() {
@@ -194,19 +195,21 @@ impl<W, H> Lane<W, H> {
             return None;
         }
         if self.holds.iter().any(|hold| hold.state.may_be_handed_over(now)) {
-            // It is woken when the hold is parked, given back or lost, and when its window closes.
+            // The head is woken when the hold is parked, given back or lost, and when its window
+            // closes.
             return Some(Step::Wait { until: None, listens: false });
         }
         let until = self.turns.left_until(now)?;
         Some(Step::Wait { until: Some(until), listens: false })
     }
 
-    /// Until when a waiter waits for a release of this client that is under way: its request would
-    /// only meet the hold that is being given back.
+    /// The moment until which a waiter waits for a release of this client that is under way: its
+    /// request would only find the hold that is being given back.
     ///
-    /// Where others may hold the lock as well there may always be such a release, and a fair waiter
-    /// must not lose its place in the order: for these, only releases count that began before they
-    /// came, and for a fair waiter only if it may be its own hold, or it will not ask twice.
+    /// In shared modes there may always be such a release, and a fair waiter must not lose its
+    /// place in the order. So for these, only releases count that began before they came; for a
+    /// fair waiter, only if the release may be that of its own hold, or if the waiter will not ask
+    /// twice.
     fn expected_release(&mut self, ticket: Ticket, now: Moment) -> Option<Moment> {
         let first = self.releasing.first().copied();
         let waiter = self.queue.get_mut(ticket)?;
@@ -237,7 +240,7 @@ impl<W, H> Lane<W, H> {
         }
     }
 
-    /// Until when a patient waiter believes the last refusal.
+    /// The moment until which a patient waiter relies on the last refusal.
     fn refused_until(&self, ticket: Ticket, now: Moment) -> Option<Moment> {
         let waiter = self.queue.get(ticket).filter(|waiter| waiter.asker.is_patient)?;
         match waiter.asker.mode {
@@ -246,7 +249,7 @@ impl<W, H> Lane<W, H> {
         }
     }
 
-    /// The error that those before this waiter bore for `patience` while it waited.
+    /// The error that the waiters before this one tolerated for `patience` while it waited.
     fn hopeless(&self, ticket: Ticket, patience: Duration) -> Option<Box<LockError>> {
         let outage = self.outage_of(ticket)?;
         let is_borne = outage.last.since(outage.since) >= patience;
@@ -265,7 +268,8 @@ impl<W, H> Lane<W, H> {
         seen.filter(|outage| outage.is_total || !fails_alone)
     }
 
-    /// Readers follow a reader of this client that is inside, all at once.
+    /// Returns `true` if a reader may ask because a reader of this client is inside: the waiting
+    /// readers follow it all at once.
     fn joins_readers(&self, ticket: Ticket, now: Moment) -> bool {
         self.readers_through.is_some_and(|through| ticket <= through)
             && self.refusal.stands(now).is_none()
@@ -276,7 +280,7 @@ impl<W, H> Lane<W, H> {
         self.holds.iter().any(|hold| hold.mode == Mode::Read && hold.state.phase() == Phase::Live)
     }
 
-    /// The backend told a waiter that the lock may be free. `jitter` is in `[0, 1)`.
+    /// The backend reported to a waiter that the lock may be free. `jitter` is in `[0, 1)`.
     pub(crate) fn heard(&mut self, ticket: Ticket, jitter: f64, now: Moment, fx: &mut Effects<H>) {
         let Some(waiter) = self.queue.get_mut(ticket) else { return };
         if waiter.asker.mode == Mode::Fair {
@@ -289,8 +293,8 @@ impl<W, H> Lane<W, H> {
         self.news(fx);
     }
 
-    /// A subscription is in effect, or failed and was waited for: what happened before was not
-    /// heard, so an attempt is due.
+    /// A subscription is in effect, or failed and its pause is over. Earlier events were not heard,
+    /// so an attempt is due.
     pub(crate) fn listening(&mut self, ticket: Ticket, fx: &mut Effects<H>) {
         match self.queue.get_mut(ticket) {
             Some(waiter) if waiter.asker.mode == Mode::Fair => {
@@ -315,13 +319,13 @@ impl<W, H> Lane<W, H> {
         }
     }
 
-    /// Whether the head can take over the parked hold.
+    /// Returns `true` if the head can take over the parked hold.
     pub(super) fn has_heir(&self, now: Moment) -> bool {
         let takes_over = self.queue.head().is_some_and(|(_, head)| head.asker.takes_over);
         takes_over && self.parked().is_some_and(|at| self.holds[at].state.suits_handover(now))
     }
 
-    /// Puts a new hold in the place of the waiter that got it, and wakes those whom that concerns.
+    /// Replaces a waiter with the hold that it got, and wakes the waiters that this concerns.
     pub(super) fn enter_queue_place(
         &mut self,
         ticket: Ticket,
@@ -332,7 +336,7 @@ impl<W, H> Lane<W, H> {
         if !waiter.asker.has_fresh_owner {
             self.wake_owner(&waiter.asker.owner, fx);
         }
-        // The next one may rest until the hold is parked for it.
+        // The next waiter may rest until the hold is parked for it.
         let is_handed_over =
             self.hold(hold).is_some_and(|hold| hold.state.handover_until().is_some());
         let rests =
