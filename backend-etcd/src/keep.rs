@@ -272,7 +272,7 @@ async fn replace(
     seconds: i64,
     count: u32,
 ) -> Result<bool, BackendError> {
-    let mut new = NewLease::grant(members, GROWING, seconds).await?;
+    let mut new = NewLease::grant(members, seconds).await?;
     let record = Record { count, seconds: new.seconds, ..entry.record.clone() };
     // From here on, only the answer tells whether the lease is in use.
     new.is_used = true;
@@ -281,31 +281,27 @@ async fn replace(
     Ok(put.answer)
 }
 
-/// A lease that was granted under an id that nobody else knows. It is revoked when this is dropped,
-/// unless it is in use by then. If that fails, it ends by itself.
-pub(crate) struct NewLease<'a> {
+/// A lease that was granted under an id that nobody else knows. Unless it is in use by then, it is
+/// revoked when this is dropped. If that fails, it ends by itself.
+struct NewLease<'a> {
     members: &'a Arc<Members>,
-    pub(crate) id: i64,
+    id: i64,
     /// The lease is granted for at least so many seconds.
-    pub(crate) seconds: i64,
-    pub(crate) is_used: bool,
+    seconds: i64,
+    is_used: bool,
 }
 
 impl<'a> NewLease<'a> {
     /// Asks for a lease. The client draws the id, so that it can revoke the lease even if the
     /// answer is lost.
-    pub(crate) async fn grant(
-        members: &'a Arc<Members>,
-        doing: &'static str,
-        seconds: i64,
-    ) -> Result<Self, BackendError> {
+    async fn grant(members: &'a Arc<Members>, seconds: i64) -> Result<Self, BackendError> {
         // Each `RandomState` hashes in its own way, which is random for each process.
         let random = RandomState::new().build_hasher().finish();
         // 0 asks the server to choose.
         let id = (random & (u64::MAX >> 1)).max(1).cast_signed();
         let mut lease = Self { members, id, seconds, is_used: false };
-        let granted = members.call(doing, &GrantLease { lease: id, seconds }).await?;
-        // Without an answer, another copy of the request came first.
+        let granted = members.call(GROWING, &GrantLease { lease: id, seconds }).await?;
+        // If there is such a lease already, another copy of the request came first.
         if let Some(granted) = granted {
             lease.seconds = granted.seconds;
         }

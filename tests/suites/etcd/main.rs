@@ -19,6 +19,7 @@ mod load;
 mod outage;
 #[path = "../readers.rs"]
 mod readers;
+mod records;
 #[path = "../shown.rs"]
 mod shown;
 mod support;
