@@ -148,6 +148,8 @@ pub(crate) enum Effect<F> {
     Release(Release<F>),
     /// The request of this waiter has to be undone: nobody looks at its answer.
     Undo(Ticket),
+    /// The grant of this lost hold has to be undone: it may have left a place in a queue.
+    UndoLost(HoldNumber),
     /// A hold is over that needs no release: what the driver kept with it.
     Over(F),
 }
