@@ -210,6 +210,7 @@ mod server;
 mod storage;
 #[cfg(test)]
 mod token_expiry;
+mod turn;
 mod url;
 mod wire;
 

@@ -234,6 +234,7 @@ pub(crate) enum Flaw {
     GivingUpWakesNobody,
     GivenUpPlacesComeBack,
     FairReleaseWakesNobody,
+    ExclusiveEndWakesNoQueue,
     FairForcedReleaseWakesNobody,
     WakesTheLastOfTheQueue,
 
