@@ -197,9 +197,9 @@ mod fuzz {
             let mut data =
                 (0..u.int_in_range(0..=3)?).map(|_| value(u, 2)).collect::<Result<Vec<_>, _>>()?;
             if u.ratio(1, 4)? {
-                let messages = ["0", "00", "000", "1", "7:8"].map(|text| text.into());
-                let parts = [names[u.choose_index(2)?].into(), u.choose(&messages)?.clone()];
-                data = parts.map(Value::BulkString).to_vec();
+                let message = *u.choose(&["0", "00", "000", "1", "7:8"])?;
+                let parts = [names[u.choose_index(2)?], message];
+                data = parts.map(|part| Value::BulkString(part.into())).to_vec();
             }
             let push = PushInfo { kind: PushKind::Message, data: data.clone() };
             channels.on_message(&push, &Weak::new());
