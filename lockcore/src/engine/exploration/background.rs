@@ -173,8 +173,8 @@ impl LockWorld<'_> {
         }
     }
 
-    /// The hold of this client that was granted directly, once the client has heard of that. What is
-    /// under way in a failover is not believed.
+    /// The hold of this client that was granted directly, once the client has heard of that. What
+    /// is under way in a failover is not believed.
     pub(super) fn believed_grant(&self) -> Option<StoreId> {
         let granted = self.store.granted_directly()?;
         self.lane.holds().iter().any(|hold| hold.facts.id == granted).then_some(granted)
