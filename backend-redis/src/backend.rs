@@ -22,7 +22,8 @@ use crate::{
     permits, probe, read_write, renewal, reply,
     script::{self, ScriptCall},
     sentinel::{RecentReleases, SentinelGroup},
-    server::{Purpose, Server},
+    server::{Audience, Purpose, Server},
+    turn,
 };
 
 /// Locks on a Redis or Valkey server, shared with Redisson.
@@ -307,9 +308,17 @@ impl RedisBackend {
     }
 
     pub(crate) async fn listen(&self, channel: String) -> Result<Box<dyn Wakeups>, BackendError> {
+        self.listen_as(Audience::Everybody, channel).await
+    }
+
+    pub(crate) async fn listen_as(
+        &self,
+        audience: Audience,
+        channel: String,
+    ) -> Result<Box<dyn Wakeups>, BackendError> {
         Ok(match &self.deployment {
-            Deployment::Single(server) => Box::new(server.subscribe(channel).await?),
-            Deployment::Cluster(cluster) => Box::new(cluster.subscribe(channel).await?),
+            Deployment::Single(server) => Box::new(server.subscribe(channel, audience).await?),
+            Deployment::Cluster(cluster) => Box::new(cluster.subscribe(channel, audience).await?),
         })
     }
 }
@@ -448,7 +457,7 @@ impl Backend for RedisBackend {
             return demand::subscribe(self, &keys, request.mode).await;
         }
         self.listen(match request.mode {
-            Mode::Fair => keys.owner_channel(request.hold.owner()),
+            Mode::Fair => return turn::subscribe(self, &keys, request.hold.owner()).await,
             Mode::Read | Mode::Write => keys.read_write_channel(),
             Mode::Permit { .. } => keys.permits_channel(),
             Mode::Exclusive => keys.channel().to_string(),

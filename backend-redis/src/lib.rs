@@ -76,7 +76,8 @@
 //! | kind | channel | message |
 //! |---|---|---|
 //! | exclusive lock | `redisson_lock__channel:{order:42}` | `0` |
-//! | fair lock | that one, and `redisson_lock__channel:{order:42}:OWNER` | `0`, or `TOKEN:NUMBER` |
+//! | fair lock | that one | `00` from a fair hold |
+//! | fair lock | `redisson_lock__channel:{order:42}:OWNER` | `0`, or `TOKEN:NUMBER` |
 //! | demand for an exclusive lock | `redisson_lock__channel:{order:42}:wanted` | `2` |
 //! | read-write lock | `redisson_rwlock:{order:42}` | `0` from a reader, `1` from a writer |
 //! | semaphore | `redisson_sc:{order:42}` | the number of available permits |
@@ -85,6 +86,11 @@
 //!
 //! `OWNER` is the first owner in the queue of a fair lock. The messages of locks are published by
 //! releases, and by grants that end earlier than the waiters were told.
+//!
+//! A waiter for a fair lock listens to both channels of the lock: holds that did not queue, those of
+//! Redisson's `RLock` among them, end with a message on the first one only. There, it ignores `00`,
+//! which is for those who do not queue: the first in the queue has a message of its own. To
+//! Redisson, `00` is the number 0, as in the release of any lock.
 //!
 //! `TOKEN:NUMBER` says that the release has granted the lock to `OWNER`, with this token, on the
 //! strength of its request of this number. The number is random, so that nobody can make up such a
@@ -213,6 +219,7 @@ mod server;
 mod storage;
 #[cfg(test)]
 mod token_expiry;
+mod turn;
 mod url;
 mod wire;
 

@@ -3,7 +3,10 @@
 
 use std::{pin::pin, time::Duration};
 
-use lockcore::{Lock, LockError, LockGuard, Locks, Owner};
+use lockcore::{
+    Lock, LockError, LockGuard, LockName, Locks, LossReason, Mode, Owner,
+    backend::{AcquireRequest, Backend, HoldId},
+};
 use lockcore_memory::MemoryBackend;
 use lockcore_testkit::{Fault, Faults, Faulty, Op};
 use tokio::{
@@ -112,6 +115,34 @@ async fn a_lost_message_costs_no_more_than_the_next_look() {
     assert!(guard.remaining() > KEPT, "it was asked for as usual: {:?}", guard.remaining());
     guard.release().await.unwrap();
     assert_all_free(&scene.store).await;
+}
+
+/// The store has forgotten the grant, as in a failover: another one is inside, and the waiter is back
+/// in its place. There, it would be granted the lock once more.
+#[tokio::test(start_paused = true)]
+async fn one_whose_grant_was_forgotten_leaves_its_place() {
+    let scene = Scene::new();
+    let (held, waiting) = scene.waits(scene.here()).await;
+    held.release().await.unwrap();
+    let guard = at_once(waiting).await;
+    let (name, lease) = (LockName::new("a").unwrap(), 600 * SECOND);
+    let asks =
+        |id: &str| AcquireRequest::new(name.clone(), HoldId::unique(id), lease).mode(Mode::Fair);
+    assert!(scene.store.force_release(&name).await.unwrap());
+    let other = asks("other:1");
+    scene.store.acquire(&other).await.unwrap().token().expect("the lock is free");
+    let place = asks(guard.wire_owner()).queue(Some(lease)).direct_grant(Some(7));
+    assert!(scene.store.acquire(&place).await.unwrap().token().is_none());
+
+    let released = scene.faults.calls(Op::Release);
+    assert_eq!(guard.lost().await.reason(), LossReason::Gone);
+    scene.faults.reached(Op::Release, released + 1).await;
+    sleep(MILLISECOND).await;
+    scene.store.release(&other.release()).await.unwrap();
+    assert_all_free(&scene.store).await;
+    drop(guard);
+    sleep(SECOND).await;
+    assert_eq!(scene.faults.calls(Op::Release), released + 1, "it was undone already");
 }
 
 /// The waiter must not believe in a hold that the store no longer has: nobody polls it meanwhile.

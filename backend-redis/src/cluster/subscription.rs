@@ -14,7 +14,7 @@ use super::{
     refresh::REFRESH_EVERY,
     slots::{NodeAddress, SlotMap, slot_of},
 };
-use crate::server::RedisSubscription;
+use crate::server::{Audience, RedisSubscription};
 
 /// The range of the pause between attempts to subscribe at another node.
 const PAUSES: std::ops::RangeInclusive<Duration> =
@@ -26,6 +26,7 @@ const PAUSES: std::ops::RangeInclusive<Duration> =
 pub(crate) struct ClusterSubscription {
     cluster: Arc<Cluster>,
     channel: String,
+    audience: Audience,
     slot: u16,
     topology: watch::Receiver<Arc<SlotMap>>,
     /// `None` after the subscription was lost.
@@ -44,11 +45,12 @@ impl Cluster {
     pub(crate) async fn subscribe(
         self: &Arc<Self>,
         channel: String,
+        audience: Audience,
     ) -> Result<ClusterSubscription, BackendError> {
-        let slot = slot_of(&channel);
+        let (cluster, slot) = (self.clone(), slot_of(&channel));
         let topology = self.topology.subscribe();
         let mut subscription =
-            ClusterSubscription { cluster: self.clone(), channel, slot, topology, place: None };
+            ClusterSubscription { cluster, channel, audience, slot, topology, place: None };
         subscription.settle().await?;
         Ok(subscription)
     }
@@ -85,13 +87,14 @@ impl ClusterSubscription {
     ) -> Result<Vec<RedisSubscription>, BackendError> {
         let server = self.cluster.nodes.server(node);
         let (publishing, channel) = (self.cluster.publishing(), self.channel.clone());
+        let audience = self.audience;
         let subscribing = async {
             let mut subscriptions = Vec::new();
             if publishing.is_sharded() {
-                subscriptions.push(server.subscribe_sharded(channel.clone()).await?);
+                subscriptions.push(server.subscribe_sharded(channel.clone(), audience).await?);
             }
             if publishing.is_plain() {
-                subscriptions.push(server.subscribe(channel).await?);
+                subscriptions.push(server.subscribe(channel, audience).await?);
             }
             Ok(subscriptions)
         };

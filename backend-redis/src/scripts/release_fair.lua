@@ -57,6 +57,8 @@ if ok then
     pcall(remove_first, KEYS[4], KEYS[5], expired, KEYS[7])
     grant_or_wake(head)
 end
--- Also wakes the waiters that take the lock without queueing.
-redis.pcall('PUBLISH', ARGV[3], '0')
+-- Also wakes the waiters that take the lock without queueing. Those in the queue listen to the
+-- channel too, for the ends of holds that nobody queued for, and ignore this message: the first one
+-- has been told. To Redisson, it is the number 0 as well.
+redis.pcall('PUBLISH', ARGV[3], '00')
 return 1

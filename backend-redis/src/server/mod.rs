@@ -38,7 +38,10 @@ use redis::{Cmd, ConnectionInfo, PushInfo, Value, aio::MultiplexedConnection};
 use tokio::sync::watch;
 
 pub(crate) use self::{
-    check::Identity, connection::CommandConnection, messages::RedisSubscription, opener::Purpose,
+    check::Identity,
+    connection::CommandConnection,
+    messages::{Audience, RedisSubscription},
+    opener::Purpose,
     replicas::MovableKey,
 };
 use self::{
@@ -188,22 +191,24 @@ impl Server {
         channel: String,
     ) -> Result<RedisSubscription, BackendError> {
         let listener = MessageListener::new(self.commands.clone(), ChannelKind::Plain);
-        Arc::new(listener).subscribe(channel).await
+        Arc::new(listener).subscribe(channel, Audience::Everybody).await
     }
 
     /// Subscribes to `channel`. The subscription is in effect when this returns.
     pub(crate) async fn subscribe(
         &self,
         channel: String,
+        audience: Audience,
     ) -> Result<RedisSubscription, BackendError> {
-        self.listener.subscribe(channel).await
+        self.listener.subscribe(channel, audience).await
     }
 
     /// Subscribes to the sharded channel. The subscription is in effect when this returns.
     pub(crate) async fn subscribe_sharded(
         &self,
         channel: String,
+        audience: Audience,
     ) -> Result<RedisSubscription, BackendError> {
-        self.sharded.subscribe(channel).await
+        self.sharded.subscribe(channel, audience).await
     }
 }

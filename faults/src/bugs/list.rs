@@ -254,6 +254,11 @@ fn handing_over() -> Vec<Bug> {
             [core("Turns::released").argument("after", "COURTESY").becomes("Duration::ZERO")],
             suites("hand_over::other_clients_get_their_turn"),
         ),
+        bug(
+            "a grant that a failover lost is not undone",
+            [core("Lane::gone").condition("Fair").never()],
+            suites("one_whose_grant_was_forgotten"),
+        ),
     ]
 }
 

@@ -118,9 +118,11 @@ use crate::{BackendError, FencingToken, LockName, LockState};
 /// - **C19 (lapse)** A place MUST be forgotten once its hold has not asked again for the time that
 ///   it gave, and MUST be kept until then.
 /// - **C20 (leaving)** `release` of a hold that has a place MUST remove the place, answer
-///   `NotHeld`, and wake the new first in the queue. Every release of a fair hold, every forced
-///   release, and every grant that ends before what it replaces (C12), MUST wake the first in the
-///   queue. A subscription in [`Mode::Fair`](crate::Mode::Fair) need hear of nothing else.
+///   `NotHeld`, and wake the new first in the queue. Every end of a hold by `release` or
+///   `force_release`, and every grant that ends before what it replaces (C12), MUST wake the first
+///   in the queue, be the hold a fair or an exclusive one. A subscription in
+///   [`Mode::Fair`](crate::Mode::Fair) need hear of nothing else. *Wrong:* only the release of a
+///   fair hold looks at the queue.
 ///
 /// For a backend with more than one kind of lock (exclusive and fair locks are one kind; read-write
 /// locks, permits, plain permits and latches are four more):

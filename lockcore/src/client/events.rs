@@ -18,7 +18,7 @@ use super::{
 use crate::{
     LossReason,
     backend::ReleaseRequest,
-    engine::{Effect, Effects, Hold, Lane, Release, Ticket},
+    engine::{Effect, Effects, Hold, HoldNumber, Lane, Release, Ticket},
     time::Moment,
 };
 
@@ -115,6 +115,9 @@ impl Client {
                 Effect::Undo(ticket) => {
                     aftermath.cleanups.extend(self.undo_unpolled(cell, slot, ticket));
                 }
+                Effect::UndoLost(hold) => {
+                    aftermath.cleanups.extend(self.undo_lost(cell, slot, hold));
+                }
             }
         }
         self.settle(cell, slot, due);
@@ -182,8 +185,33 @@ impl Client {
         ticket: Ticket,
     ) -> Option<Cleanup> {
         let (request, until) = *slot.lane.waiter_mut(ticket)?.asked.take()?;
+        Some(self.undo_at_once(cell, slot, request, until))
+    }
+
+    /// The release that undoes the grant of a hold that was lost. A place of a named owner may be
+    /// that of its next hold, and is granted to nobody without a request.
+    fn undo_lost(
+        self: &Arc<Self>,
+        cell: &Arc<LaneCell>,
+        slot: &mut Slot,
+        number: HoldNumber,
+    ) -> Option<Cleanup> {
+        let hold = slot.lane.hold(number).filter(|hold| !hold.facts.id.is_named())?;
+        let release = ReleaseRequest::new(cell.name.clone(), hold.facts.id.clone());
+        let request = ReleaseRequest { is_undo: true, ..release.mode(hold.mode) };
+        let until = hold.state.asked();
+        Some(self.undo_at_once(cell, slot, request, until))
+    }
+
+    fn undo_at_once(
+        self: &Arc<Self>,
+        cell: &Arc<LaneCell>,
+        slot: &mut Slot,
+        request: ReleaseRequest,
+        until: Moment,
+    ) -> Cleanup {
         let number = slot.lane.begin_release();
         self.pending_releases.add();
-        Some(Cleanup::Release(ReleaseWork::new(self, cell, number, request, until)))
+        Cleanup::Release(ReleaseWork::new(self, cell, number, request, until))
     }
 }

@@ -33,9 +33,12 @@ macro_rules! and_for_each_case_of_a_part {
                 C20 giving_up_a_place_leaves_the_hold_of_another
                 C20 giving_up_the_first_place_wakes_the_next
                 C20 the_end_of_a_hold_wakes_the_first_of_the_queue
+                C20 the_end_of_an_exclusive_hold_wakes_the_first_of_the_queue
                 C20 a_forced_release_wakes_the_first_of_the_queue
+                C20 a_forced_release_of_an_exclusive_hold_wakes_the_first_of_the_queue
                 C20 every_release_wakes_whoever_is_first_then
                 C20 a_takeover_that_ends_earlier_wakes_the_first_of_the_queue
+                C20 an_exclusive_takeover_that_ends_earlier_wakes_the_first_of_the_queue
                 C20 a_hold_that_ends_before_its_place_wakes_the_next
                 C20 nothing_is_left_of_places_that_were_given_up
             }

@@ -399,6 +399,42 @@ pub async fn the_end_of_a_hold_wakes_the_first_of_the_queue<F: Fixture>(fixture:
     }
 }
 
+/// C20: the end of a hold that did not queue wakes the first of the queue, also if the hold was nested or its owner has a name.
+pub async fn the_end_of_an_exclusive_hold_wakes_the_first_of_the_queue<F: Fixture>(fixture: &F) {
+    for (hold, count) in [(stranger(), 1), (stranger(), 2), (named("job-17"), 1)] {
+        let (scene, waiting) = (Scene::fair(fixture).await, [stranger(), stranger()]);
+        let holder = scene.one(&hold).in_mode(Mode::Exclusive);
+        let (first, second) = (scene.two(&waiting[0]), scene.one(&waiting[1]));
+        holder.enters().await;
+        if count > 1 {
+            holder.grows_to(count, LASTING).await;
+        }
+        first.queues().await;
+        second.queues().await;
+        let mut wakeups = first.subscribes().await;
+        drain(fixture, &mut wakeups).await;
+        holder.releases().await;
+        soon(wakeups.woken()).await;
+        second.is_refused().await;
+        first.enters().await;
+    }
+}
+
+/// C20 and C13: a forced release of a hold that did not queue wakes the first of the queue.
+pub async fn a_forced_release_of_an_exclusive_hold_wakes_the_first_of_the_queue<F: Fixture>(
+    fixture: &F,
+) {
+    let scene = Scene::fair(fixture).await;
+    let holds = [stranger(), stranger()];
+    scene.one(&holds[0]).in_mode(Mode::Exclusive).enters().await;
+    scene.two(&holds[1]).queues().await;
+    let mut wakeups = scene.two(&holds[1]).subscribes().await;
+    drain(fixture, &mut wakeups).await;
+    assert!(force(&scene.one, &scene.name).await);
+    soon(wakeups.woken()).await;
+    scene.two(&holds[1]).enters().await;
+}
+
 /// C20 and C13: a forced release wakes the first waiter.
 pub async fn a_forced_release_wakes_the_first_of_the_queue<F: Fixture>(fixture: &F) {
     let scene = Scene::fair(fixture).await;
@@ -449,14 +485,25 @@ pub async fn nothing_is_left_of_places_that_were_given_up<F: Fixture>(fixture: &
 
 /// C20 and C12: a takeover that ends before the hold that it replaces wakes the first waiter.
 pub async fn a_takeover_that_ends_earlier_wakes_the_first_of_the_queue<F: Fixture>(fixture: &F) {
+    takes_over_for_less(fixture, Mode::Fair).await;
+}
+
+/// C20 and C12: so does a takeover of a hold that did not queue.
+pub async fn an_exclusive_takeover_that_ends_earlier_wakes_the_first_of_the_queue<F: Fixture>(
+    fixture: &F,
+) {
+    takes_over_for_less(fixture, Mode::Exclusive).await;
+}
+
+async fn takes_over_for_less<F: Fixture>(fixture: &F, mode: Mode) {
     let scene = Scene::fair(fixture).await;
     let holds = [named("job-17"), named("job-17"), stranger()];
-    scene.one(&holds[0]).enters().await;
+    scene.one(&holds[0]).in_mode(mode).enters().await;
     let waiter = scene.two(&holds[2]);
     waiter.queues().await;
     let mut wakeups = waiter.subscribes().await;
     drain(fixture, &mut wakeups).await;
-    scene.one(&holds[1]).enters_for(LASTING / 10).await;
+    scene.one(&holds[1]).in_mode(mode).enters_for(LASTING / 10).await;
     soon(wakeups.woken()).await;
     let remaining = waiter.is_refused().await;
     assert!(remaining <= LASTING / 10, "{remaining:?}, one tenth of {LASTING:?}");

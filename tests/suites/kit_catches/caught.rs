@@ -546,8 +546,22 @@ const C20: Flaws = &[
             "every_release_wakes_whoever_is_first_then",
         ],
     ),
+    (
+        Flaw::ExclusiveEndWakesNoQueue,
+        &[
+            "the_end_of_an_exclusive_hold_wakes_the_first_of_the_queue",
+            "a_forced_release_of_an_exclusive_hold_wakes_the_first_of_the_queue",
+            "an_exclusive_takeover_that_ends_earlier_wakes_the_first_of_the_queue",
+        ],
+    ),
     (Flaw::FairForcedReleaseWakesNobody, &["a_forced_release_wakes_the_first_of_the_queue"]),
-    (Flaw::TakeoverWakesNobody, &["a_takeover_that_ends_earlier_wakes_the_first_of_the_queue"]),
+    (
+        Flaw::TakeoverWakesNobody,
+        &[
+            "a_takeover_that_ends_earlier_wakes_the_first_of_the_queue",
+            "an_exclusive_takeover_that_ends_earlier_wakes_the_first_of_the_queue",
+        ],
+    ),
     (Flaw::ShortHoldAfterAPlaceWakesNobody, &["a_hold_that_ends_before_its_place_wakes_the_next"]),
     (Flaw::WakesTheLastOfTheQueue, &["every_release_wakes_whoever_is_first_then"]),
 ];

@@ -235,6 +235,7 @@ pub(crate) enum Flaw {
     GivingUpWakesNobody,
     GivenUpPlacesComeBack,
     FairReleaseWakesNobody,
+    ExclusiveEndWakesNoQueue,
     FairForcedReleaseWakesNobody,
     WakesTheLastOfTheQueue,
 

@@ -1,6 +1,6 @@
 //! The queue of a fair lock, and how the flaws change it.
 
-use std::time::Duration;
+use std::{collections::VecDeque, time::Duration};
 
 use lockcore::{
     Mode,
@@ -66,11 +66,19 @@ impl Flawed {
     /// The announced end of what a grant replaces: of its place, or of an older hold of its owner.
     pub(super) fn announced(&self, cell: &Cell, request: &AcquireRequest) -> Option<Instant> {
         let older = cell.hold.as_ref().filter(|stored| {
-            stored.id.owner() == request.hold.owner() && !self.has(Flaw::TakeoverWakesNobody)
+            stored.id.owner() == request.hold.owner()
+                && !self.has(Flaw::TakeoverWakesNobody)
+                && !self.keeps_from_the_queue(stored.mode, &cell.places)
         });
         let place = cell.places.iter().find(|place| place.hold == request.hold);
         let place = place.filter(|_| !self.has(Flaw::ShortHoldAfterAPlaceWakesNobody));
         older.map(|stored| stored.ends).max(place.map(|place| place.until))
+    }
+
+    /// Whether nobody hears of the end of a hold in `mode`: somebody waits in the queue, and the hold
+    /// did not.
+    pub(super) fn keeps_from_the_queue(&self, mode: Mode, places: &VecDeque<Waiting>) -> bool {
+        self.has(Flaw::ExclusiveEndWakesNoQueue) && mode == Mode::Exclusive && !places.is_empty()
     }
 
     /// For the flaw with one queue for all names: the refusal because of another name's waiter.

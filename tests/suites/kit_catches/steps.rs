@@ -343,7 +343,8 @@ impl Flawed {
         }
         let silent = self.has(Flaw::ReleaseWakesNobody)
             || (self.has(Flaw::NestedReleaseWakesNobody) && stored.has_grown)
-            || (self.has(Flaw::FairReleaseWakesNobody) && stored.mode == Mode::Fair);
+            || (self.has(Flaw::FairReleaseWakesNobody) && stored.mode == Mode::Fair)
+            || self.keeps_from_the_queue(stored.mode, &cell.places);
         self.free(cell, silent);
         if request.remaining > 0 { ReleaseOutcome::StillHeld } else { ReleaseOutcome::Released }
     }
@@ -412,7 +413,8 @@ impl Flawed {
                 return true;
             }
             let silent = self.has(Flaw::ForcedReleaseWakesNobody)
-                || (self.has(Flaw::FairForcedReleaseWakesNobody) && stored.mode == Mode::Fair);
+                || (self.has(Flaw::FairForcedReleaseWakesNobody) && stored.mode == Mode::Fair)
+                || self.keeps_from_the_queue(stored.mode, &cell.places);
             self.free(cell, silent);
             !self.has(Flaw::ForceNeverSaysHeld)
         })

@@ -3,18 +3,20 @@
 use std::time::Duration;
 
 use lockcore::{
-    Locks, Mode,
-    backend::{AcquireRequest, Backend, ReleaseOutcome, SubscribeRequest, Wakeup, Wakeups},
+    Locks, LossReason, Mode,
+    backend::{
+        AcquireRequest, Backend, ReleaseOutcome, ReleaseRequest, SubscribeRequest, Wakeup, Wakeups,
+    },
 };
 use lockcore_redis::RedisBackend;
 use lockcore_testkit::{Faulty, Op, RedisServer};
 
 use crate::{
     steps::{
-        JAVA, Messages, enters, exists, fill, hold, holders, keys, pass, pttl, refused_for,
+        JAVA, Messages, enters, exists, fill, hold, holders, keys, name, pass, pttl, refused_for,
         releases, request, state,
     },
-    support::{connect, locks, soon},
+    support::{connect, locks, soon, until},
 };
 
 const QUEUE: &str = "redisson_lock_queue:{a}";
@@ -95,6 +97,37 @@ async fn a_place_that_was_shortened_shortens_no_hold() {
     assert!(matches!(soon("the grant", wakeups.woken()).await, Wakeup::Granted { .. }));
     let left = pttl(&server, "a").await;
     assert!(left > 4000, "{left} ms");
+}
+
+/// A failover has lost the release and the grant, and the release is repeated.
+#[tokio::test]
+async fn a_grant_that_a_failover_lost_is_not_given_again_to_one_that_is_gone() {
+    let server = RedisServer::start();
+    let backend = connect(&server).await;
+    let (one, other) = (locks(&server).await, locks(&server).await);
+    let held = one.fair_lock("a").acquire().await.unwrap();
+    let release = ReleaseRequest::new(name("a"), hold(held.wire_owner())).mode(Mode::Fair);
+    let waiting = tokio::spawn(other.fair_lock("a").acquire());
+    until("its place", || exists(&server, NUMBERS)).await;
+    let keys = ["a", QUEUE, EXPIRIES, "lockcore_queue_lock:{a}", NUMBERS];
+    let mut dumps = Vec::new();
+    let client = redis::Client::open(server.url()).unwrap();
+    let mut operator = client.get_multiplexed_async_connection().await.unwrap();
+    for key in keys {
+        let dump: Vec<u8> = redis::cmd("DUMP").arg(key).query_async(&mut operator).await.unwrap();
+        dumps.push((key, pttl(&server, key).await, dump));
+    }
+    held.release().await.unwrap();
+    let guard = soon("the grant", waiting).await.unwrap().unwrap();
+    for (key, ttl, dump) in dumps {
+        let mut restore = redis::cmd("RESTORE");
+        restore.arg(key).arg(ttl).arg(dump).arg("REPLACE");
+        restore.query_async::<()>(&mut operator).await.unwrap();
+    }
+    assert_eq!(soon("the loss", guard.lost()).await.reason(), LossReason::Gone);
+    until("the end of its place", async || !exists(&server, QUEUE).await).await;
+    assert_eq!(backend.release(&release).await.unwrap(), ReleaseOutcome::Released);
+    assert!(!exists(&server, "a").await, "it was granted to one that is gone");
 }
 
 /// Redisson ignores the message.
@@ -186,7 +219,7 @@ async fn a_lock_goes_to_and_fro_with_one_request_less() {
     let mut held = clients[0].fair_lock("a").acquire().await.unwrap();
     for turn in 1..20 {
         let waiting = tokio::spawn(clients[turn % 2].fair_lock("a").acquire());
-        crate::support::until("a place that is granted", || async {
+        until("a place that is granted", || async {
             server.query::<i64>(&["HLEN", NUMBERS]).await == 1
         })
         .await;
@@ -207,7 +240,7 @@ async fn a_waiter_that_missed_the_message_asks() {
     let clients = [locks(&server).await, locks(&server).await];
     let held = clients[0].fair_lock("a").acquire().await.unwrap();
     let waiting = tokio::spawn(clients[1].fair_lock("a").acquire());
-    crate::support::until("a place that is granted", || async {
+    until("a place that is granted", || async {
         server.query::<i64>(&["HLEN", NUMBERS]).await == 1
     })
     .await;

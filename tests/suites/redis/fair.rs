@@ -5,10 +5,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lockcore::{LockError, Locks};
-use lockcore_testkit::RedisServer;
+use lockcore::{
+    LockError, Locks, Mode,
+    backend::{Backend, SubscribeRequest},
+};
+use lockcore_testkit::{RedisServer, poll_times};
 
-use crate::support::{assert_nothing_left, builder, connect, locks, soon, until};
+use crate::{
+    steps::{LEASE, enters, hold, refused_for, releases, request},
+    support::{assert_nothing_left, builder, connect, locks, soon, until},
+};
 
 const QUEUE: &str = "redisson_lock_queue:{fair}";
 
@@ -128,7 +134,8 @@ async fn a_release_wakes_the_first_in_the_queue_alone() {
     queued(&server, 1).await;
     let two = wait(&second);
     queued(&server, 2).await;
-    until("both subscriptions", || async { server.channels().await.len() == 2 }).await;
+    // One each, and that of the lock.
+    until("both subscriptions", || async { server.channels().await.len() == 3 }).await;
     assert!(
         first.fair_lock("fair").try_acquire().await.unwrap().is_none(),
         "nobody overtakes by trying"
@@ -144,6 +151,72 @@ async fn a_release_wakes_the_first_in_the_queue_alone() {
     nested.release().await.unwrap();
     guard.release().await.unwrap();
     soon("the second", two).await.unwrap().release().await.unwrap();
+    assert_nothing_left(&server).await;
+}
+
+/// Without the message, the waiter would ask again after 20 s.
+#[tokio::test]
+async fn a_waiter_hears_of_the_end_of_a_hold_that_did_not_queue() {
+    let server = RedisServer::start();
+    let wait = |locks: &Locks| tokio::spawn(locks.fair_lock("fair").acquire());
+    let slow = builder(&server).await.queue_timeout(Duration::from_secs(60));
+    let (one, other) = (slow.build().unwrap(), locks(&server).await);
+    let keeper = Locks::builder(connect(&server).await).linger(Duration::from_millis(100));
+    let keeper = keeper.hand_over(Duration::from_secs(10)).build().unwrap();
+    for way in ["released", "released by Redisson", "kept", "here"] {
+        let holder = match way {
+            "kept" => &keeper,
+            "here" => &one,
+            _ => &other,
+        };
+        let held = holder.lock("fair").acquire().await.unwrap();
+        let waiting = wait(&one);
+        queued(&server, 1).await;
+        until("its subscriptions", || async { server.channels().await.len() >= 2 }).await;
+        let start = Instant::now();
+        match way {
+            "released by Redisson" => {
+                let release = "redis.call('del', KEYS[1]) redis.call('publish', ARGV[1], '0')";
+                let channel = "redisson_lock__channel:{fair}";
+                let _: () = server.query(&["EVAL", release, "1", "fair", channel]).await;
+                drop(held);
+            }
+            _ => held.release().await.unwrap(),
+        }
+        let guard = soon("its turn", waiting).await.unwrap().unwrap();
+        assert!(start.elapsed() < Duration::from_secs(5), "{way}: {:?}", start.elapsed());
+        guard.release().await.unwrap();
+        until("the last unsubscription", || async { server.channels().await.is_empty() }).await;
+    }
+    assert_nothing_left(&server).await;
+}
+
+/// The release of a fair hold tells the first of its turn. The others need not look.
+#[tokio::test]
+async fn a_release_of_a_fair_hold_wakes_the_first_and_that_of_another_hold_wakes_all() {
+    let server = RedisServer::start();
+    let (backend, mut waiting) = (connect(&server).await, Vec::new());
+    for mode in [Mode::Fair, Mode::Exclusive] {
+        let held = request("fair", &hold("h:1"), mode);
+        enters(&backend, &held).await;
+        for id in ["w:1", "w:2", "w:3"] {
+            let waiter = request("fair", &hold(id), Mode::Fair).queue(Some(LEASE));
+            refused_for(&backend, &waiter).await;
+            let subscribe = SubscribeRequest::new(waiter.name, waiter.hold).mode(Mode::Fair);
+            waiting.push(backend.subscribe(&subscribe).await.unwrap());
+        }
+        let aside = SubscribeRequest::new(held.name.clone(), hold("x:1"));
+        let mut aside = backend.subscribe(&aside).await.unwrap();
+        releases(&backend, &held).await;
+        soon("the message for all", aside.woken()).await;
+        for (turn, mut woken) in waiting.drain(..).enumerate() {
+            let is_woken = poll_times(1, woken.woken()).await.is_some();
+            assert_eq!(is_woken, turn == 0 || mode == Mode::Exclusive, "{mode}, {turn}");
+        }
+        for id in ["w:1", "w:2", "w:3"] {
+            releases(&backend, &request("fair", &hold(id), Mode::Fair)).await;
+        }
+    }
     assert_nothing_left(&server).await;
 }
 
@@ -229,14 +302,16 @@ async fn a_waiter_that_inherits_a_subscription_is_called_by_its_own_name() {
         tokio::spawn(async move { lock.acquire().await })
     };
     let first = wait();
-    until("the first to listen", || async { server.channels().await.len() == 1 }).await;
+    until("the first to listen", || async { server.channels().await.len() == 2 }).await;
     let second = wait();
     tokio::task::yield_now().await;
     first.abort();
     let called = || async {
         let queue: Vec<String> = server.query(&["LRANGE", QUEUE, "0", "-1"]).await;
-        let channels = server.channels().await;
-        queue.len() == 1 && channels == [format!("redisson_lock__channel:{{fair}}:{}", queue[0])]
+        let mut channels = server.channels().await;
+        channels.sort_unstable();
+        let of_lock = "redisson_lock__channel:{fair}".to_owned();
+        queue.len() == 1 && channels == [of_lock.clone(), format!("{of_lock}:{}", queue[0])]
     };
     until("the second to listen where it is called", called).await;
     let start = Instant::now();

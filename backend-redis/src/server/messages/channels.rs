@@ -1,7 +1,7 @@
 //! [`ChannelMap`]: the channels that have listeners.
 
 use std::{
-    collections::{HashMap, hash_map::Entry},
+    collections::HashMap,
     sync::{Mutex, MutexGuard, PoisonError, Weak},
 };
 
@@ -21,11 +21,48 @@ pub(super) struct ChannelMap {
 #[derive(Debug, Default)]
 pub(super) struct Channels(HashMap<String, ChannelListeners>);
 
+/// Which messages of a channel a listener is woken for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Audience {
+    /// Everybody hears every message.
+    Everybody,
+    /// Those who wait in the queue of a fair lock do not hear of the release of a fair hold, which
+    /// wakes the first in the queue on a channel of its own.
+    Queued,
+}
+
+/// What a release of a fair hold publishes on the channel of the lock: see `release_fair.lua`. To
+/// Redisson, it is the same number as the message of any other release.
+const FAIR_RELEASE: &[u8] = b"00";
+
 #[derive(Debug)]
 struct ChannelListeners {
     count: usize,
-    /// Wakes the listeners.
+    /// Wakes those who hear everything.
     wake: watch::Sender<ChannelState>,
+    /// Wakes those who wait in a queue, once there was one.
+    wake_queued: Option<watch::Sender<ChannelState>>,
+}
+
+impl ChannelListeners {
+    fn new() -> Self {
+        Self { count: 0, wake: new_sender(), wake_queued: None }
+    }
+
+    fn wake(&self, audience: Audience) -> Option<&watch::Sender<ChannelState>> {
+        match audience {
+            Audience::Everybody => Some(&self.wake),
+            Audience::Queued => self.wake_queued.as_ref(),
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &watch::Sender<ChannelState>> {
+        [Audience::Everybody, Audience::Queued].into_iter().filter_map(|who| self.wake(who))
+    }
+}
+
+fn new_sender() -> watch::Sender<ChannelState> {
+    watch::Sender::new(ChannelState { is_allowed: true, granted: None })
 }
 
 /// The state of a channel that its listeners are woken for.
@@ -81,26 +118,33 @@ impl ChannelMap {
             && let Ok(channel) = std::str::from_utf8(channel)
             && let Some(listeners) = self.lock().0.get(channel)
         {
-            let granted = granted(push.data.get(1)).map(|(token, request)| HeardGrant {
-                token,
-                request,
-                partner: partner.clone(),
-            });
-            listeners.wake.send_modify(|state| state.granted = granted);
+            let message = push.data.get(1);
+            let granted = granted(message);
+            let is_for_all =
+                !matches!(message, Some(Value::BulkString(message)) if message == FAIR_RELEASE);
+            let queued = listeners.wake_queued.as_ref().filter(|_| is_for_all);
+            for wake in std::iter::once(&listeners.wake).chain(queued) {
+                let granted = granted.map(|(token, request)| HeardGrant {
+                    token,
+                    request,
+                    partner: partner.clone(),
+                });
+                wake.send_modify(|state| state.granted = granted);
+            }
         }
     }
 
     /// Wakes the listeners of all channels, which may have missed a message.
     pub(super) fn wake_all(&self) {
-        for listeners in self.lock().0.values() {
-            listeners.wake.send_modify(|state| state.granted = None);
+        for wake in self.lock().0.values().flat_map(ChannelListeners::all) {
+            wake.send_modify(|state| state.granted = None);
         }
     }
 
     /// Notes whether the server allows a channel, and wakes its listeners if that has changed.
     pub(super) fn set_allowed(&self, channel: &str, is_allowed: bool) {
-        if let Some(listeners) = self.lock().0.get(channel) {
-            listeners.wake.send_if_modified(|state| {
+        for wake in self.lock().0.get(channel).into_iter().flat_map(ChannelListeners::all) {
+            wake.send_if_modified(|state| {
                 std::mem::replace(&mut state.is_allowed, is_allowed) != is_allowed
             });
         }
@@ -109,16 +153,17 @@ impl ChannelMap {
 
 impl Channels {
     /// Counts a listener, and returns its receiver.
-    pub(super) fn add_listener(&mut self, channel: &str) -> watch::Receiver<ChannelState> {
-        let listeners = match self.0.entry(channel.to_owned()) {
-            Entry::Occupied(listeners) => listeners.into_mut(),
-            Entry::Vacant(none) => {
-                let state = ChannelState { is_allowed: true, granted: None };
-                none.insert(ChannelListeners { count: 0, wake: watch::Sender::new(state) })
-            }
-        };
+    pub(super) fn add_listener(
+        &mut self,
+        channel: &str,
+        audience: Audience,
+    ) -> watch::Receiver<ChannelState> {
+        let listeners = self.0.entry(channel.to_owned()).or_insert_with(ChannelListeners::new);
         listeners.count += 1;
-        listeners.wake.subscribe()
+        match audience {
+            Audience::Everybody => listeners.wake.subscribe(),
+            Audience::Queued => listeners.wake_queued.get_or_insert_with(new_sender).subscribe(),
+        }
     }
 
     /// Counts a listener that is gone. Returns `true` if it was the last one of its channel.
@@ -144,16 +189,29 @@ mod fuzz {
     #[test]
     fn a_message_wakes_the_listeners_of_its_channel_whatever_its_content() {
         let (channels, names) = (ChannelMap::default(), ["owner:1", "permits"]);
-        let mut receivers = names.map(|name| channels.lock().add_listener(name));
+        let audiences = [Audience::Everybody, Audience::Queued];
+        let mut receivers = names.map(|name| {
+            audiences.map(|audience| (audience, channels.lock().add_listener(name, audience)))
+        });
         arbtest(|u| {
-            let data =
+            let mut data =
                 (0..u.int_in_range(0..=3)?).map(|_| value(u, 2)).collect::<Result<Vec<_>, _>>()?;
+            if u.ratio(1, 4)? {
+                let message = *u.choose(&["0", "00", "000", "1", "7:8"])?;
+                let parts = [names[u.choose_index(2)?], message];
+                data = parts.map(|part| Value::BulkString(part.into())).to_vec();
+            }
             let push = PushInfo { kind: PushKind::Message, data: data.clone() };
             channels.on_message(&push, &Weak::new());
-            for (name, receiver) in names.into_iter().zip(&mut receivers) {
+            for (name, receivers) in names.into_iter().zip(&mut receivers) {
                 let is_for_channel = data.first() == Some(&Value::BulkString(name.into()));
-                assert_eq!(receiver.has_changed().unwrap(), is_for_channel, "{data:?}");
-                receiver.mark_unchanged();
+                let is_of_fair_hold = data.get(1) == Some(&Value::BulkString("00".into()));
+                for (audience, receiver) in receivers {
+                    let hears = *audience == Audience::Everybody || !is_of_fair_hold;
+                    let is_woken = receiver.has_changed().unwrap();
+                    assert_eq!(is_woken, is_for_channel && hears, "{audience:?}: {data:?}");
+                    receiver.mark_unchanged();
+                }
             }
             assert_eq!(channels.lock().0.len(), 2, "a message adds no channel");
             Ok(())

@@ -26,6 +26,7 @@ use tokio::{
     time::Instant,
 };
 
+pub(crate) use self::channels::Audience;
 use self::{
     channels::{ChannelMap, ChannelState},
     task::{ListenerRequest, ListenerTask},
@@ -64,9 +65,10 @@ impl MessageListener {
     pub(super) async fn subscribe(
         self: &Arc<Self>,
         channel: String,
+        audience: Audience,
     ) -> Result<RedisSubscription, BackendError> {
         let (done, confirmed) = oneshot::channel();
-        let subscription = self.request_subscription(channel, done);
+        let subscription = self.request_subscription(channel, audience, done);
         match confirmed.await {
             Ok(Ok(())) => Ok(subscription),
             Ok(Err(error)) => Err(error),
@@ -82,15 +84,17 @@ impl MessageListener {
     fn request_subscription(
         self: &Arc<Self>,
         channel: String,
+        audience: Audience,
         done: oneshot::Sender<Result<(), BackendError>>,
     ) -> RedisSubscription {
         let requests = self.requests_to_task();
         let mut channels = self.channels.lock();
-        let messages = channels.add_listener(&channel);
+        let messages = channels.add_listener(&channel, audience);
         // If the task is gone, `done` is dropped, which the caller sees.
         let _ = requests.send(ListenerRequest::Subscribe { channel: channel.clone(), done });
         drop(channels);
-        RedisSubscription { listener: self.clone(), requests, channel, messages, retry_at: None }
+        let listener = self.clone();
+        RedisSubscription { listener, requests, channel, audience, messages, retry_at: None }
     }
 
     fn requests(&self) -> MutexGuard<'_, Option<UnboundedSender<ListenerRequest>>> {
@@ -121,7 +125,8 @@ pub(crate) struct RedisSubscription {
     /// The requests to the task that made the subscription.
     requests: UnboundedSender<ListenerRequest>,
     channel: String,
-    /// Notified of each message.
+    audience: Audience,
+    /// Notified of each message that it is to hear.
     messages: watch::Receiver<ChannelState>,
     /// The time of the next attempt to subscribe, after the subscription was lost.
     retry_at: Option<Instant>,
@@ -180,7 +185,7 @@ impl RedisSubscription {
             }
             // Set first: the future may be dropped before the reply.
             self.retry_at = Some(Instant::now() + RETRY_PAUSE);
-            match self.listener.subscribe(self.channel.clone()).await {
+            match self.listener.subscribe(self.channel.clone(), self.audience).await {
                 Ok(subscription) => *self = subscription,
                 Err(error) => {
                     tracing::debug!(%error, "failed to subscribe to wake-ups again");

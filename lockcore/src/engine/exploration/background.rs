@@ -173,6 +173,19 @@ impl LockWorld<'_> {
         }
     }
 
+    /// The hold of this client that was granted directly, once the client has heard of that. What
+    /// is under way in a failover is not believed.
+    pub(super) fn believed_grant(&self) -> Option<StoreId> {
+        let granted = self.store.granted_directly()?;
+        self.lane.holds().iter().any(|hold| hold.facts.id == granted).then_some(granted)
+    }
+
+    pub(super) fn forget_grant(&mut self) {
+        self.doomed.extend(self.believed_grant());
+        let news = self.store.forget_grant(self.now);
+        self.spread(news);
+    }
+
     /// As `Client::forced`.
     fn forced(&mut self, ids: &[StoreId]) -> Done {
         self.event(|lane, _, fx| {

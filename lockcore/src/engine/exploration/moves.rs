@@ -30,6 +30,8 @@ pub(super) enum Move {
     Forced {
         here: bool,
     },
+    /// The store forgets that it has granted the lock directly.
+    Forgets,
     /// `close()` begins. Next it looks at the lane.
     Closes,
     LaneCloses,
@@ -270,6 +272,9 @@ impl LockWorld<'_> {
             moves.some_time(Move::Forced { here: true });
             moves.some_time(Move::Forced { here: false });
         }
+        if self.luck.failovers > 0 && self.believed_grant().is_some() {
+            moves.some_time(Move::Forgets);
+        }
         if self.luck.closings > 0 && !self.is_closed {
             moves.some_time(Move::Closes);
         }
@@ -323,6 +328,10 @@ impl LockWorld<'_> {
             Move::Forced { here } => {
                 self.luck.forced -= 1;
                 self.force(here);
+            }
+            Move::Forgets => {
+                self.luck.failovers -= 1;
+                self.forget_grant();
             }
             Move::Closes => {
                 self.luck.closings -= 1;

@@ -38,7 +38,7 @@ fn is_found(mutant: Mutant, tasks: &[Routine], luck: Luck, expected: &str) {
 fn whatever_is_broken_is_found() {
     let none = Luck::default();
     let (drop, delays) = (Luck { drops: 1, ..none }, Luck { delays: 3, ..none });
-    let closing = Luck { closings: 1, ..none };
+    let (closing, failover) = (Luck { closings: 1, ..none }, Luck { failovers: 1, ..none });
     is_found(Mutant::ReleaseWakesNobody, &[ONCE, ONCE], none, "nobody wakes it");
     is_found(Mutant::ReleaseNeverEnds, &[ONCE], none, "an idle lane is kept");
     is_found(Mutant::AnswersLost, &[SHARED], none, "it never ends");
@@ -57,4 +57,5 @@ fn whatever_is_broken_is_found() {
     is_found(Mutant::CloseForgets, &[ONCE], closing, "nobody will give back");
     is_found(Mutant::StoreGrantsAll, &[ONCE, ONCE], none, "");
     is_found(Mutant::PlacesOverrated, &[FAIR], delays, "the store does not have");
+    is_found(Mutant::LostKeepsItsPlace, &[FAIR], failover, "nobody will give back");
 }

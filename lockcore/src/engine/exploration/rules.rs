@@ -86,6 +86,8 @@ pub(super) struct Luck {
     pub(super) forced: u8,
     /// A guard extends its lease.
     pub(super) extensions: u8,
+    /// A failover loses the release that granted the lock to somebody else.
+    pub(super) failovers: u8,
     /// The client is closed.
     pub(super) closings: u8,
     /// A subscription wakes for nothing.
@@ -131,6 +133,8 @@ pub(super) enum Mutant {
     StoreGrantsAll,
     /// The lane is told that its places are kept for longer than they are.
     PlacesOverrated,
+    /// A grant that the store has forgotten is not undone.
+    LostKeepsItsPlace,
 }
 
 /// The rules of a world.

@@ -237,6 +237,23 @@ fn fair_granted_directly_and_late() {
 }
 
 #[test]
+fn fair_granted_directly_and_forgotten() {
+    let failover = Luck { failovers: 1, ..Luck::default() };
+    search(&Rules {
+        grants_directly: true,
+        stranger: Some(Mode::Fair),
+        luck: failover,
+        ..Rules::new("fair, granted directly and forgotten", &[FAIR.rounds(1), FAIR.rounds(1)])
+    });
+    search(&Rules {
+        grants_directly: true,
+        stranger: Some(Mode::Fair),
+        luck: Luck { drops: 1, failures: 1, forced: 1, ..failover },
+        ..Rules::new("fair, granted directly, forgotten and failing", &[FAIR.rounds(1)])
+    });
+}
+
+#[test]
 fn fair_granted_directly_step_by_step() {
     search(&Rules {
         grants_directly: true,

@@ -63,6 +63,8 @@ pub(super) struct StoreHold {
     pub(super) count: u32,
     pub(super) until: Moment,
     pub(super) token: FencingToken,
+    /// If it was granted directly: the number of the request.
+    number: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Hash)]
@@ -85,9 +87,7 @@ pub(super) struct ModelStore {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum News {
     None,
-    /// All that listen for anything but a place in a queue.
-    All,
-    /// Those, and the first in the queue.
+    /// All listeners for anything but a place in a queue, and the first in the queue.
     AllAndFirst,
     /// The listeners of the first kind, and the waiter that the lock was granted to.
     Granted {
@@ -160,7 +160,8 @@ impl ModelStore {
         };
         self.places.retain(|place| place.id != id);
         self.holds.retain(|kept| !replaces(request, kept));
-        self.holds.push(StoreHold { id, is_named, mode, count: 1, until, token });
+        let number = None;
+        self.holds.push(StoreHold { id, is_named, mode, count: 1, until, token, number });
         (Reply::Granted { token, told: Told::NONE }, news)
     }
 
@@ -223,10 +224,8 @@ impl ModelStore {
                 self.holds[at].count = remaining;
                 return (true, News::None);
             }
-            let kept = self.holds.remove(at);
-            // The end of an exclusive hold need not be told to the first in a queue.
-            let is_fair = kept.mode == Mode::Fair;
-            return (true, if is_fair { self.grant_directly() } else { News::All });
+            let is_fair = self.holds.remove(at).mode == Mode::Fair;
+            return (true, if is_fair { self.grant_directly() } else { News::AllAndFirst });
         }
         let before = self.places.len();
         self.places.retain(|place| place.id != id);
@@ -247,8 +246,27 @@ impl ModelStore {
         let token = FencingToken::from(self.next_token);
         self.next_token += 1;
         let (is_named, mode) = (false, Mode::Fair);
-        self.holds.push(StoreHold { id, is_named, mode, count: 1, until, token });
+        let kept = Some(number);
+        self.holds.push(StoreHold { id, is_named, mode, count: 1, until, token, number: kept });
         News::Granted { to: id, granted: DirectGrant { number, token } }
+    }
+
+    /// The hold that a release of the stranger may have granted directly.
+    pub(super) fn granted_directly(&self) -> Option<StoreId> {
+        self.holds.iter().find(|kept| kept.number.is_some()).map(|kept| kept.id)
+    }
+
+    /// A store takes over that has not heard of the release which granted the lock directly: the
+    /// stranger still has it, and the other one its place.
+    pub(super) fn forget_grant(&mut self, now: Moment) -> News {
+        let until = now.after(KEPT);
+        for kept in &mut self.holds {
+            if let Some(number) = kept.number.take() {
+                self.places.insert(0, StorePlace { id: kept.id, until, number: Some(number) });
+                kept.id = StoreId::Stranger;
+            }
+        }
+        News::AllAndFirst
     }
 
     /// Extends a lease. Returns `true` if there was such a hold.

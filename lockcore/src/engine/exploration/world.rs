@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::{
     portrait::{BITS, FIRST_ID, FIRST_TICK, FIRST_TOKEN, Portrait},
-    rules::{Luck, Mutant, Rules, TICK},
+    rules::{Luck, Mutant, Rules, TICK, Who},
     store::{DirectGrant, ModelStore, News, Reply, StoreId, Told},
     wires::{Call, Leg, Wire},
 };
@@ -247,6 +247,7 @@ impl<'a> LockWorld<'a> {
                 Effect::Release(_) if self.has(Mutant::ParkedForgotten) => {}
                 Effect::Release(release) => self.release(release),
                 Effect::Undo(ticket) => self.undo_unpolled(ticket),
+                Effect::UndoLost(number) => self.undo_lost(number),
                 Effect::Over(_) => {}
             }
         }
@@ -281,6 +282,19 @@ impl<'a> LockWorld<'a> {
         self.send_release(number, id, until);
     }
 
+    /// As `Client::undo_lost`.
+    fn undo_lost(&mut self, number: HoldNumber) {
+        let Some(hold) = self.lane.hold(number) else { return };
+        let has_name = |task: &usize| self.rules.tasks[*task].who == Who::Named;
+        let mut named = (0..self.tasks.len()).filter(has_name);
+        let is_named = named.any(|task| *self.rules.owner(task) == hold.owner);
+        if !is_named && !self.has(Mutant::LostKeepsItsPlace) {
+            let (id, until) = (hold.facts.id, hold.state.asked());
+            let number = self.lane.begin_release();
+            self.send_release(number, id, until);
+        }
+    }
+
     pub(super) fn send_release(&mut self, number: ReleaseNumber, id: StoreId, until: Moment) {
         self.wires.push(Wire::Release {
             number: Some(number),
@@ -306,7 +320,7 @@ impl<'a> LockWorld<'a> {
         let (first, told) = match news {
             News::Granted { to, granted } => (Some(to), Some(granted)),
             News::AllAndFirst => (self.store.places.first().map(|place| place.id), None),
-            News::All | News::None => (None, None),
+            News::None => (None, None),
         };
         let outdate = |told: &mut Told, id: Option<StoreId>| {
             told.all = false;

@@ -9,7 +9,7 @@ use super::{
     Effect, Effects, Hold, Keeping, Lane, Parting, Release,
 };
 use crate::{
-    LossReason,
+    LossReason, Mode,
     time::{Lease, Moment},
 };
 
@@ -305,11 +305,17 @@ impl<W, H> Lane<W, H> {
         (state.phase() == Phase::Live).then(|| state.deadline())
     }
 
-    /// The backend does not know this hold any more.
+    /// The backend does not know this hold any more. If it has forgotten the grant, in a failover,
+    /// a fair hold is back in its place in the queue. There, it would be granted the lock again, or
+    /// be waited for, and nobody asks any more.
     pub(crate) fn gone(&mut self, number: HoldNumber, fx: &mut Effects<H>) {
         let Some(hold) = self.hold_mut(number) else { return };
+        let mode = hold.mode;
         if hold.state.end(Phase::Lost(LossReason::Gone)) {
             fx.rare.push(Effect::Lost(number, LossReason::Gone));
+            if mode == Mode::Fair {
+                fx.rare.push(Effect::UndoLost(number));
+            }
             self.news(fx);
         }
     }

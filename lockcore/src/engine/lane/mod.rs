@@ -150,6 +150,8 @@ pub(crate) enum Effect<F> {
     Release(Release<F>),
     /// The request of this waiter has to be undone: nobody looks at its answer.
     Undo(Ticket),
+    /// The grant of this lost hold has to be undone: it may have left a place in a queue.
+    UndoLost(HoldNumber),
     /// The driver's data of a hold that is over and needs no release.
     Over(F),
 }
