@@ -1,8 +1,9 @@
 //! The demand for an exclusive lock: its holder hears that other clients want the lock.
 //!
-//! `acquire.lua` publishes each refusal, and so does a batch for waiters that expect to be refused.
-//! Waiters that were refused before the holder listened have subscribed to the releases meanwhile,
-//! as waiters of Redisson do. So the holder also asks once whether there are such subscriptions.
+//! `acquire.lua` publishes each refusal. Waiters that were refused before the holder listened have
+//! subscribed to the releases meanwhile, as waiters of Redisson do. So the holder also asks once
+//! whether there are such subscriptions. A batch publishes nothing for waiters that
+//! [expect](lockcore::backend::AcquireRequest::held_for) a refusal, which only this question finds.
 
 use futures_util::future::join_all;
 use lockcore::{

@@ -181,9 +181,10 @@ use crate::{BackendError, FencingToken, LockName, LockState};
 ///
 /// - **C38 (demand)** A subscription to [`Awaited::Demand`] MUST wake when a later `acquire` of the
 ///   name in [`Mode::Exclusive`](crate::Mode::Exclusive) or [`Mode::Fair`](crate::Mode::Fair) is
-///   answered [`AcquireOutcome::Held`] because of a hold. It should wake after a forced release,
-///   and at once if others subscribe to the ends of the holds of the name already: they may have
-///   been refused before. A wake-up too many is allowed.
+///   answered [`AcquireOutcome::Held`] because of a hold. It need not if the answer is taken from
+///   [`held_for`](AcquireRequest::held_for): such a waiter was refused before. It should wake after
+///   a forced release, and at once if others subscribe to the ends of the holds of the name
+///   already: they may have been refused before. A wake-up too many is allowed.
 ///
 /// For a backend with [`Capabilities::DIRECT_GRANT`], which has fair locks as well:
 ///

@@ -11,8 +11,7 @@
 //!   and up to four others as scripts of their own. More than four share a script, with the
 //!   releases, and more than 32 of any sort do.
 //! - Waiters that ask whether a wake-up was lost expect to be refused. One command checks whether
-//!   all of their locks exist, and a message for each lock tells its holder that it is wanted. If a
-//!   lock is missing, they ask in the usual way.
+//!   all of their locks exist. If not, they ask in the usual way.
 //! - For each lock, requests take effect in the order in which they were made. A batch is taken
 //!   from the head of the queue and ends before the first request that would take effect out of
 //!   order. It is sent before the next batch is taken. So the release that undoes an acquisition

@@ -120,14 +120,18 @@ impl Batch {
     /// The commands of the batch, or `None` if it is empty.
     pub(super) fn commands(&self, by_digest: bool) -> Option<Pipeline> {
         let (released, restored) = (self.released.len(), self.restored.len());
-        let most = 2 * released + self.looks.len() + 4 * restored + FEW;
-        let mut commands = Pipeline::with_capacity(most);
+        let mut commands = Pipeline::with_capacity(2 * released + 4 * restored + FEW);
         self.released.iter().for_each(|pending| pending.request.add_release(&mut commands));
         if !self.shared.is_empty() {
             commands.add_command(self.script_command(by_digest));
         }
         if !self.looks.is_empty() {
-            self.add_looks(&mut commands);
+            let mut look = Cmd::new();
+            look.arg("EXISTS");
+            for PendingRequest { request, .. } in &self.looks {
+                look.arg(request.keys.as_str());
+            }
+            commands.add_command(look);
         }
         for transaction in self.transactions() {
             let requests = transaction.iter().map(|(pending, _)| &pending.request);
@@ -137,35 +141,6 @@ impl Batch {
             commands.add_command(request.acquire_command(by_digest, proposal.proposed()));
         }
         (!commands.is_empty()).then_some(commands)
-    }
-
-    /// Adds the command that counts the locks that are there. Behind it, the holder of each is told
-    /// that another client wants it, as by `acquire.lua`. If some are free, this is a message too
-    /// many.
-    fn add_looks(&self, commands: &mut Pipeline) {
-        let mut look = Cmd::new();
-        look.arg("EXISTS");
-        for PendingRequest { request, .. } in &self.looks {
-            look.arg(request.keys.as_str());
-        }
-        commands.add_command(look);
-        for PendingRequest { request, .. } in &self.looks {
-            let channel = request.keys.demand_channel();
-            let mut message = Cmd::with_capacity(3, 32 + channel.len());
-            message.arg("PUBLISH").arg(channel).arg(2);
-            commands.add_command(message);
-        }
-    }
-
-    /// Takes the replies to [`add_looks`](Self::add_looks). Returns the first one, or nil if one of
-    /// them cannot belong to its command. The answer is the same if the user has no right to
-    /// publish.
-    fn take_looked(&self, replies: &mut impl Iterator<Item = Value>) -> Value {
-        let first = replies.next().unwrap_or(Value::Nil);
-        let is_count = |reply: &Value| matches!(reply, Value::Int(_) | Value::ServerError(_));
-        // All are taken.
-        let messages = replies.take(self.looks.len());
-        if messages.filter(is_count).count() == self.looks.len() { first } else { Value::Nil }
     }
 
     /// The command of the script that is shared.
@@ -226,7 +201,7 @@ impl Batch {
             settle_shared(mem::take(&mut self.shared), reply, connection, &mut again);
         }
         if !self.looks.is_empty() {
-            let reply = connection.checked(self.take_looked(&mut replies));
+            let reply = connection.checked(replies.next().unwrap_or(Value::Nil));
             settled.extend(settle_looks(mem::take(&mut self.looks), reply, connection, &mut again));
         }
         let mut outcomes = Vec::with_capacity(self.restored.len());
