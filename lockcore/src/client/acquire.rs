@@ -13,7 +13,7 @@ use tracing::{Instrument, Span};
 use super::{
     held::Held,
     lanes::{HoldFacts, LaneCell, WaiterSlot},
-    measure::{Beginning, WaiterMetrics},
+    measure::{Beginning, MeasuredAcquisition},
     place::QueuePlace,
     shared::Client,
     waiting::{Contender, TurnEnd},
@@ -57,7 +57,7 @@ impl Acquisition {
             Either::Left(held) => return Ok(Some(held)),
             Either::Right(asking) => asking,
         };
-        self.client.measure.acquiring(self, asking).await
+        self.measured().during(asking).await
     }
 
     /// Enters at once, or returns a future that asks. The future is boxed because an acquisition
@@ -79,6 +79,11 @@ impl Acquisition {
             let (_acquiring, mut waiting) = (self.client.acquiring(), None);
             self.acquire_in_turn(&asker, &mut waiting).await
         })))
+    }
+
+    fn measured(&self) -> MeasuredAcquisition<'_> {
+        let Self { client, name, mode, beginning, .. } = self;
+        MeasuredAcquisition::new(&client.measure, &client.clock, (name, *mode), beginning)
     }
 
     /// Acquires within `limit`. If the time runs out, everything is given up before this returns:
@@ -110,7 +115,7 @@ impl Acquisition {
             };
             Err(error.map_or_else(timeout, |error| *error))
         });
-        self.client.measure.acquiring(self, asking).await
+        self.measured().during(asking).await
     }
 
     /// Enters the hold of an owner that is inside already, if that takes no further work.
@@ -323,8 +328,7 @@ impl Acquisition {
         let (queued, step) = arrived?;
         if let Some(ticket) = queued {
             let place = QueuePlace::new(self, cell.clone(), ticket, asker.is_patient);
-            let counts = WaiterMetrics::new(self, self.beginning.or(now), now);
-            *waiting = Some(Contender::new(asker, place, counts));
+            *waiting = Some(Contender::new(asker, place, self.measured().waiter(now)));
         }
         Ok((cell, step))
     }

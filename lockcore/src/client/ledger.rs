@@ -1,4 +1,4 @@
-//! [`Ledger`]: the measurements that were not reported to the recorder yet.
+//! [`MetricsLedger`]: the measurements that were not reported to the recorder yet.
 //!
 //! A recorder takes about a tenth of a microsecond for each figure, an entry here a tenth of that.
 
@@ -32,33 +32,33 @@ pub(super) enum Urgency {
     Now,
 }
 
-/// Entries in some parts: each thread makes its own in one of these.
-pub(super) struct Ledger<const TIMES: usize, const GAUGES: usize> {
-    parts: [Part<TIMES, GAUGES>; PARTS],
+/// LedgerEntries in some parts: each thread makes its own in one of these.
+pub(super) struct MetricsLedger<const TIMES: usize, const GAUGES: usize> {
+    parts: [LedgerPart<TIMES, GAUGES>; PARTS],
 }
 
 /// Aligned, so that processors do not contend for a cache line.
 #[repr(align(128))]
-struct Part<const TIMES: usize, const GAUGES: usize>(Mutex<Entries<TIMES, GAUGES>>);
+struct LedgerPart<const TIMES: usize, const GAUGES: usize>(Mutex<LedgerEntries<TIMES, GAUGES>>);
 
 /// The measurements for some histograms and gauges.
-pub(super) struct Entries<const TIMES: usize, const GAUGES: usize> {
-    pub(super) times: [Times; TIMES],
+pub(super) struct LedgerEntries<const TIMES: usize, const GAUGES: usize> {
+    pub(super) times: [LedgerTimes; TIMES],
     /// The changes of the gauges.
     pub(super) gauges: [i64; GAUGES],
     count: usize,
 }
 
-/// Times for a histogram.
+/// LedgerTimes for a histogram.
 #[derive(Default)]
-pub(super) struct Times {
+pub(super) struct LedgerTimes {
     /// The number of times that are zero: most acquisitions wait for nothing.
     pub(super) zeros: usize,
     /// In nanoseconds.
     others: Vec<u64>,
 }
 
-impl Times {
+impl LedgerTimes {
     pub(super) fn add(&mut self, took: Duration) {
         match u64::try_from(took.as_nanos()).unwrap_or(u64::MAX) {
             0 => self.zeros += 1,
@@ -72,27 +72,27 @@ impl Times {
     }
 }
 
-impl<const TIMES: usize, const GAUGES: usize> Default for Entries<TIMES, GAUGES> {
+impl<const TIMES: usize, const GAUGES: usize> Default for LedgerEntries<TIMES, GAUGES> {
     fn default() -> Self {
-        Self { times: array::from_fn(|_| Times::default()), gauges: [0; GAUGES], count: 0 }
+        Self { times: array::from_fn(|_| LedgerTimes::default()), gauges: [0; GAUGES], count: 0 }
     }
 }
 
-impl<const TIMES: usize, const GAUGES: usize> Default for Ledger<TIMES, GAUGES> {
+impl<const TIMES: usize, const GAUGES: usize> Default for MetricsLedger<TIMES, GAUGES> {
     fn default() -> Self {
-        Self { parts: array::from_fn(|_| Part(Mutex::default())) }
+        Self { parts: array::from_fn(|_| LedgerPart(Mutex::default())) }
     }
 }
 
-impl<const TIMES: usize, const GAUGES: usize> Part<TIMES, GAUGES> {
-    fn lock(&self) -> MutexGuard<'_, Entries<TIMES, GAUGES>> {
+impl<const TIMES: usize, const GAUGES: usize> LedgerPart<TIMES, GAUGES> {
+    fn lock(&self) -> MutexGuard<'_, LedgerEntries<TIMES, GAUGES>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<const TIMES: usize, const GAUGES: usize> Ledger<TIMES, GAUGES> {
+impl<const TIMES: usize, const GAUGES: usize> MetricsLedger<TIMES, GAUGES> {
     /// Makes an entry.
-    pub(super) fn enter(&self, entry: impl FnOnce(&mut Entries<TIMES, GAUGES>)) -> Urgency {
+    pub(super) fn enter(&self, entry: impl FnOnce(&mut LedgerEntries<TIMES, GAUGES>)) -> Urgency {
         let mut part = self.parts[own_part()].lock();
         entry(&mut part);
         part.count += 1;
@@ -105,8 +105,8 @@ impl<const TIMES: usize, const GAUGES: usize> Ledger<TIMES, GAUGES> {
 
     /// Takes all entries, as of one moment: for something that began on one thread and ended on
     /// another, the end is never taken without the beginning.
-    pub(super) fn take(&self) -> [Entries<TIMES, GAUGES>; PARTS] {
-        let mut parts = self.parts.each_ref().map(Part::lock);
+    pub(super) fn take(&self) -> [LedgerEntries<TIMES, GAUGES>; PARTS] {
+        let mut parts = self.parts.each_ref().map(LedgerPart::lock);
         parts.each_mut().map(|part| mem::take(&mut **part))
     }
 }
@@ -124,13 +124,13 @@ fn own_part() -> usize {
 mod tests {
     use super::*;
 
-    fn time(took: Duration) -> impl Fn(&mut Entries<1, 1>) {
+    fn time(took: Duration) -> impl Fn(&mut LedgerEntries<1, 1>) {
         move |entries| entries.times[0].add(took)
     }
 
     #[test]
     fn entries_of_all_threads_are_taken_once() {
-        let ledger = Ledger::<1, 1>::default();
+        let ledger = MetricsLedger::<1, 1>::default();
         std::thread::scope(|scope| {
             for took in 0..20 {
                 let ledger = &ledger;
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn many_entries_are_urgent_once_and_too_many_always() {
-        let ledger = Ledger::<1, 1>::default();
+        let ledger = MetricsLedger::<1, 1>::default();
         let urgencies: Vec<_> =
             (0..TOO_MANY + 1).map(|_| ledger.enter(time(Duration::ZERO))).collect();
         let soon = urgencies.iter().filter(|urgency| **urgency == Urgency::Soon);

@@ -22,8 +22,6 @@ use metrics::{Counter, Histogram};
 use rustc_hash::FxBuildHasher;
 
 use super::{
-    acquire::Acquisition,
-    calendar::Calendar,
     foreign::foreign,
     ledger::Urgency,
     measured_call::{AnswerEnd, MeasuredCall},
@@ -34,7 +32,10 @@ use super::{
     outcome::{BackendCall, Entrance, RenewalEnd},
     timed::{OutputReport, TimeReport, Timed},
 };
-use crate::{LockError, LockName, LossReason, Mode, time::Moment};
+use crate::{
+    LockError, LockName, LossReason, Mode,
+    time::{Clock, Moment},
+};
 
 pub(crate) use super::measured_call::MeasuredAnswer;
 
@@ -111,7 +112,7 @@ struct Measures {
     /// Useful wake-ups and spurious ones.
     wakeups: [Counter; 2],
     /// Wakes the background task.
-    calendar: Arc<Calendar>,
+    wake: Box<dyn Fn() + Send + Sync>,
     /// Set while the background task runs.
     is_up: Arc<AtomicBool>,
     /// Set if there are entries that the recorder was not told of.
@@ -127,10 +128,11 @@ impl fmt::Debug for ClientMetrics {
 }
 
 impl ClientMetrics {
-    /// Makes the metrics. The task of `calendar` reports to the recorder while it `is_up`.
+    /// Makes the metrics. The background task reports to the recorder while it `is_up`, soon after
+    /// it was woken.
     pub(super) fn new(
         grouping: Grouping,
-        calendar: &Arc<Calendar>,
+        wake: impl Fn() + Send + Sync + 'static,
         is_up: &Arc<AtomicBool>,
     ) -> Self {
         foreign(describe);
@@ -150,7 +152,7 @@ impl ClientMetrics {
             renewals,
             margin: histogram("lockcore_deadline_margin_ratio", &[]),
             wakeups,
-            calendar: calendar.clone(),
+            wake: Box::new(wake),
             is_up: is_up.clone(),
             has_entries: AtomicBool::new(false),
             is_urgent: AtomicBool::new(false),
@@ -195,13 +197,13 @@ impl ClientMetrics {
 
     /// An entry was made, which has to be reported to the recorder.
     fn entered(&self, urgency: Urgency) {
-        let Measures { calendar, is_up, has_entries, is_urgent, .. } = &*self.0;
+        let Measures { wake, is_up, has_entries, is_urgent, .. } = &*self.0;
         if urgency == Urgency::Now || !is_up.load(Ordering::SeqCst) {
             return self.publish();
         }
         let flag = if urgency == Urgency::Soon { is_urgent } else { has_entries };
         if !flag.load(Ordering::Relaxed) && !flag.swap(true, Ordering::Relaxed) {
-            calendar.wake();
+            wake();
         }
     }
 
@@ -235,15 +237,6 @@ impl ClientMetrics {
 
     fn ended_so(&self, name: &LockName, mode: Mode, end: AcquireEnd, took: Duration) {
         self.enter(name, mode, |entries| entries.times[end as usize].add(took));
-    }
-
-    /// Measures what `acquisition` does in this future.
-    pub(super) fn acquiring<'a, F>(
-        &self,
-        acquisition: &'a Acquisition,
-        acquiring: F,
-    ) -> Timed<F, MeasuredAcquisition<'a>> {
-        Timed::new(acquiring, MeasuredAcquisition(acquisition))
     }
 
     /// Measures a call of the backend.
@@ -312,16 +305,47 @@ impl ClientMetrics {
 }
 
 /// An acquisition whose time is measured.
-pub(super) struct MeasuredAcquisition<'a>(&'a Acquisition);
+#[derive(Clone, Copy)]
+pub(super) struct MeasuredAcquisition<'a> {
+    measure: &'a ClientMetrics,
+    clock: &'a Clock,
+    name: &'a LockName,
+    mode: Mode,
+    beginning: &'a Beginning,
+}
 
-impl MeasuredAcquisition<'_> {
+impl<'a> MeasuredAcquisition<'a> {
+    pub(super) fn new(
+        measure: &'a ClientMetrics,
+        clock: &'a Clock,
+        (name, mode): (&'a LockName, Mode),
+        beginning: &'a Beginning,
+    ) -> Self {
+        Self { measure, clock, name, mode, beginning }
+    }
+
+    /// Measures the future of the acquisition.
+    pub(super) fn during<F>(self, acquiring: F) -> Timed<F, Self> {
+        Timed::new(acquiring, self)
+    }
+
+    /// The counts of a waiter that comes `now`.
+    pub(super) fn waiter(self, now: Moment) -> WaiterMetrics<'a> {
+        let since = self.beginning.or(now);
+        let is_anew = since < now;
+        WaiterMetrics { acquisition: self, since, is_anew, is_waiting: false, is_woken: false }
+    }
+
+    fn enter(&self, entry: impl FnOnce(&mut ModeEntries)) {
+        self.measure.enter(self.name, self.mode, entry);
+    }
+
     fn ended(&self, end: AcquireEnd, has_waited: bool) {
-        let Acquisition { client, name, mode, beginning, .. } = self.0;
-        let took = match beginning.get().filter(|_| has_waited) {
-            Some(beginning) => client.clock.now().since(beginning),
+        let took = match self.beginning.get().filter(|_| has_waited) {
+            Some(beginning) => self.clock.now().since(beginning),
             None => Duration::ZERO,
         };
-        client.measure.ended_so(name, *mode, end, took);
+        self.enter(|entries| entries.times[end as usize].add(took));
     }
 }
 
@@ -354,7 +378,7 @@ pub(crate) struct Beginning(AtomicU64);
 
 impl Beginning {
     /// The beginning, which is set to `now` if there was none.
-    pub(super) fn or(&self, now: Moment) -> Moment {
+    fn or(&self, now: Moment) -> Moment {
         self.get().unwrap_or_else(|| {
             let nanos = u64::try_from(now.since(Moment::ORIGIN).as_nanos()).unwrap_or(u64::MAX);
             self.0.store(nanos.saturating_add(1), Ordering::Relaxed);
@@ -370,7 +394,7 @@ impl Beginning {
 
 /// The counts of a waiter, until this value is dropped.
 pub(super) struct WaiterMetrics<'a> {
-    acquisition: &'a Acquisition,
+    acquisition: MeasuredAcquisition<'a>,
     since: Moment,
     /// Set if the acquisition has begun before, and starts over.
     is_anew: bool,
@@ -384,22 +408,11 @@ impl fmt::Debug for WaiterMetrics<'_> {
     }
 }
 
-impl<'a> WaiterMetrics<'a> {
-    /// A waiter that comes `now`, for an acquisition that began at `since`.
-    pub(super) fn new(acquisition: &'a Acquisition, since: Moment, now: Moment) -> Self {
-        let is_anew = since < now;
-        Self { acquisition, since, is_anew, is_waiting: false, is_woken: false }
-    }
-
-    fn enter(&self, entry: impl FnOnce(&mut ModeEntries)) {
-        let Acquisition { client, name, mode, .. } = self.acquisition;
-        client.measure.enter(name, *mode, entry);
-    }
-
+impl WaiterMetrics<'_> {
     /// The waiter waits, perhaps not for the first time.
     pub(super) fn waits(&mut self) {
         if !std::mem::replace(&mut self.is_waiting, true) {
-            self.enter(|entries| entries.gauges[WAITING] += 1);
+            self.acquisition.enter(|entries| entries.gauges[WAITING] += 1);
         }
     }
 
@@ -415,7 +428,7 @@ impl<'a> WaiterMetrics<'a> {
 
     fn asked(&mut self, got_in: bool) {
         if std::mem::take(&mut self.is_woken) {
-            let [useful, spurious] = &self.acquisition.client.measure.0.wakeups;
+            let [useful, spurious] = &self.acquisition.measure.0.wakeups;
             let counter = if got_in { useful } else { spurious };
             foreign(|| counter.increment(1));
         }
@@ -430,7 +443,7 @@ impl<'a> WaiterMetrics<'a> {
         };
         let waited = i64::from(std::mem::take(&mut self.is_waiting));
         // Everything goes into one entry.
-        self.enter(|entries| {
+        self.acquisition.enter(|entries| {
             entries.times[AcquireEnd::from(how) as usize].add(took);
             entries.gauges[WAITING] -= waited;
             entries.gauges[HELD] += 1;
@@ -441,7 +454,7 @@ impl<'a> WaiterMetrics<'a> {
 impl Drop for WaiterMetrics<'_> {
     fn drop(&mut self) {
         if self.is_waiting {
-            self.enter(|entries| entries.gauges[WAITING] -= 1);
+            self.acquisition.enter(|entries| entries.gauges[WAITING] -= 1);
         }
     }
 }

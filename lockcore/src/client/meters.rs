@@ -10,7 +10,7 @@ use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Unit};
 
 use super::{
     foreign::foreign,
-    ledger::{Entries, Ledger, Urgency},
+    ledger::{LedgerEntries, MetricsLedger, Urgency},
 };
 use crate::Mode;
 
@@ -38,13 +38,13 @@ pub(super) struct NameGroup {
 pub(super) struct Meters<const TIMES: usize, const GAUGES: usize> {
     histograms: [Histogram; TIMES],
     gauges: [Gauge; GAUGES],
-    ledger: Ledger<TIMES, GAUGES>,
+    ledger: MetricsLedger<TIMES, GAUGES>,
 }
 
 /// The metrics of a mode: the histograms are those of [`ENTRIES`], and those of [`ENDS`] from
 /// [`HOLD`] on.
 type ModeMeters = Meters<{ ENTRIES.len() + ENDS.len() }, 2>;
-pub(super) type ModeEntries = Entries<{ ENTRIES.len() + ENDS.len() }, 2>;
+pub(super) type ModeEntries = LedgerEntries<{ ENTRIES.len() + ENDS.len() }, 2>;
 
 pub(super) const HOLD: usize = ENTRIES.len();
 pub(super) const WAITING: usize = 0;
@@ -55,10 +55,10 @@ pub(super) type CallMeters = Meters<{ ANSWERS.len() }, 0>;
 
 impl<const TIMES: usize, const GAUGES: usize> Meters<TIMES, GAUGES> {
     fn new(histograms: [Histogram; TIMES], gauges: [Gauge; GAUGES]) -> Self {
-        Self { histograms, gauges, ledger: Ledger::default() }
+        Self { histograms, gauges, ledger: MetricsLedger::default() }
     }
 
-    pub(super) fn enter(&self, entry: impl FnOnce(&mut Entries<TIMES, GAUGES>)) -> Urgency {
+    pub(super) fn enter(&self, entry: impl FnOnce(&mut LedgerEntries<TIMES, GAUGES>)) -> Urgency {
         self.ledger.enter(entry)
     }
 

@@ -110,11 +110,15 @@ impl Client {
     ) -> Arc<Self> {
         let described = settings.description.clone();
         let presence = Presence::new(described, settings.lease, clock.now());
-        let (calendar, background) = (Arc::default(), Background::default());
+        let (calendar, background) = (Arc::<Calendar>::default(), Background::default());
+        let wake = {
+            let calendar = calendar.clone();
+            move || calendar.wake()
+        };
         Arc::new(Self {
             backend,
             clock,
-            measure: ClientMetrics::new(grouping, &calendar, background.up()),
+            measure: ClientMetrics::new(grouping, wake, background.up()),
             waiters: Waiters::new(settings.limits),
             lanes: LaneMap::new(settings.hand_over),
             settings,

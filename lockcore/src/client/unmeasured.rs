@@ -6,12 +6,11 @@ use std::{
     time::Duration,
 };
 
-use super::{
-    acquire::Acquisition,
-    calendar::Calendar,
-    outcome::{BackendCall, Entrance, RenewalEnd},
+use super::outcome::{BackendCall, Entrance, RenewalEnd};
+use crate::{
+    LockName, LossReason, Mode,
+    time::{Clock, Moment},
 };
-use crate::{LockName, LossReason, Mode, time::Moment};
 
 /// The groups of names that are measured separately.
 #[derive(Clone, Debug, Default)]
@@ -30,12 +29,16 @@ impl<T> MeasuredAnswer for T {}
 #[derive(Debug, Default)]
 pub(crate) struct Beginning(());
 
+/// An acquisition.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MeasuredAcquisition<'a>(PhantomData<&'a ()>);
+
 /// The counts of a waiter.
 #[derive(Debug)]
 pub(super) struct WaiterMetrics<'a>(PhantomData<&'a ()>);
 
 impl ClientMetrics {
-    pub(super) fn new(_: Grouping, _: &Arc<Calendar>, _: &Arc<AtomicBool>) -> Self {
+    pub(super) fn new(_: Grouping, _: impl Fn(), _: &Arc<AtomicBool>) -> Self {
         Self
     }
 
@@ -46,10 +49,6 @@ impl ClientMetrics {
     pub(super) fn publish_if_urgent(&self) {}
 
     pub(super) fn publish(&self) {}
-
-    pub(super) fn acquiring<F>(&self, _: &Acquisition, acquiring: F) -> F {
-        acquiring
-    }
 
     pub(super) fn call<F>(&self, _: BackendCall, call: F) -> F {
         call
@@ -68,17 +67,26 @@ impl ClientMetrics {
     pub(super) fn margin(&self, _: Duration, _: Duration) {}
 }
 
-impl Beginning {
-    pub(super) fn or(&self, now: Moment) -> Moment {
-        now
+impl<'a> MeasuredAcquisition<'a> {
+    pub(super) fn new(
+        _: &'a ClientMetrics,
+        _: &'a Clock,
+        _: (&'a LockName, Mode),
+        _: &'a Beginning,
+    ) -> Self {
+        Self(PhantomData)
+    }
+
+    pub(super) fn during<F>(self, acquiring: F) -> F {
+        acquiring
+    }
+
+    pub(super) fn waiter(self, _: Moment) -> WaiterMetrics<'a> {
+        WaiterMetrics(PhantomData)
     }
 }
 
 impl WaiterMetrics<'_> {
-    pub(super) fn new(_: &Acquisition, _: Moment, _: Moment) -> Self {
-        Self(PhantomData)
-    }
-
     pub(super) fn waits(&mut self) {}
 
     pub(super) fn woken(&mut self) {}
