@@ -4,12 +4,12 @@
 //! A page of names is a range of keys. The key of a hold whose lease has ended exists until the
 //! servers have agreed to delete it, so a name is reported only if one of its leases exists.
 //!
-//! A record is a key under a lease whose id follows from the key. Leases are whole seconds and may
-//! be longer than requested, so the value begins with the lifetime.
+//! A record is a key under a lease of its own, which the next record replaces. Leases are whole
+//! seconds and may be longer than requested, so the value begins with the lifetime.
 
 use std::{collections::HashSet, time::Duration};
 
-use etcd_client::{GetOptions, KeyValue, PutOptions, Txn, TxnOp};
+use etcd_client::{DeleteOptions, GetOptions, KeyValue, PutOptions, Txn, TxnOp, TxnOpResponse};
 use futures_util::future::{join_all, try_join_all};
 use lockcore::{
     BackendError, LockName,
@@ -18,11 +18,11 @@ use lockcore::{
 
 use crate::{
     error,
-    keep::{ensure, tidy},
-    keys::{Keys, Used, lease_of, record_key, record_prefix, used_by},
+    keep::tidy,
+    keys::{Keys, Used, record_key, record_prefix, used_by},
     members::Members,
     record::seconds,
-    requests::{TimeToLive, Transact},
+    requests::{GrantLease, TimeToLive, Transact},
     seen::gets,
 };
 
@@ -141,8 +141,7 @@ async fn is_in_use(
     }
 }
 
-/// Writes a record. Each record of a client has the same lease, so a write that is given up leaves
-/// none that nobody knows.
+/// Writes a record under a lease of its own, and ends that of the record before.
 pub(crate) async fn put_client(
     members: &Members,
     prefix: &str,
@@ -151,13 +150,19 @@ pub(crate) async fn put_client(
     lifetime: Duration,
 ) -> Result<(), BackendError> {
     const DOING: &str = "writing the record of a client";
-    let (key, seconds) = (record_key(prefix, id), seconds(lifetime));
-    let lease = lease_of(&key);
-    ensure(members, lease, seconds, &key).await?;
-    let options = PutOptions::new().with_lease(lease);
-    let put = TxnOp::put(key, format!("{seconds} {record}"), Some(options));
+    let seconds = seconds(lifetime);
+    let granted = members.call(DOING, &GrantLease { lease: 0, seconds }).await?;
+    let lease = granted.ok_or_else(|| error::unexpected(DOING))?.lease;
+    let options = PutOptions::new().with_lease(lease).with_prev_key();
+    let put = TxnOp::put(record_key(prefix, id), format!("{seconds} {record}"), Some(options));
     let answer = members.call(DOING, &Transact(Txn::new().and_then([put]))).await?;
-    answer.map(drop).ok_or_else(|| error::unexpected(DOING))
+    let answer = answer.ok_or_else(|| error::unexpected(DOING))?;
+    let before = answer.op_responses().into_iter().find_map(|answer| match answer {
+        TxnOpResponse::Put(mut answer) => answer.take_prev_key().map(|pair| pair.lease()),
+        _ => None,
+    });
+    tidy(members, before.filter(|before| *before != lease && *before != 0)).await;
+    Ok(())
 }
 
 /// Deletes a record, and ends its lease.
@@ -167,12 +172,15 @@ pub(crate) async fn remove_client(
     id: &str,
 ) -> Result<(), BackendError> {
     const DOING: &str = "removing the record of a client";
-    let key = record_key(prefix, id);
-    let lease = lease_of(&key);
-    let delete = TxnOp::delete(key, None);
+    let options = DeleteOptions::new().with_prev_key();
+    let delete = TxnOp::delete(record_key(prefix, id), Some(options));
     let answer = members.call(DOING, &Transact(Txn::new().and_then([delete]))).await?;
-    answer.ok_or_else(|| error::unexpected(DOING))?;
-    tidy(members, [lease]).await;
+    let answer = answer.ok_or_else(|| error::unexpected(DOING))?;
+    let leases = answer.op_responses().into_iter().flat_map(|answer| match answer {
+        TxnOpResponse::Delete(answer) => answer.prev_kvs().iter().map(KeyValue::lease).collect(),
+        _ => Vec::new(),
+    });
+    tidy(members, leases.filter(|lease| *lease != 0).collect::<Vec<_>>()).await;
     Ok(())
 }
 

@@ -1,10 +1,6 @@
 //! Leases: how they are granted, renewed and replaced by longer ones.
 
-use std::{
-    hash::{BuildHasher, Hasher, RandomState},
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use etcd_client::{GetOptions, PutOptions, Txn, TxnOp, TxnResponse};
 use futures_util::future::join_all;
@@ -19,7 +15,7 @@ use crate::{
     error,
     members::{MemberReply, Members, is_of_member},
     record::Record,
-    requests::{GrantLease, KeepAlive, Revoke, TimeToLive, Transact},
+    requests::{GrantLease, GrantedLease, KeepAlive, Revoke, TimeToLive, Transact},
     seen::Entry,
     together::together,
 };
@@ -272,48 +268,33 @@ async fn replace(
     seconds: i64,
     count: u32,
 ) -> Result<bool, BackendError> {
-    let mut new = NewLease::grant(members, seconds).await?;
-    let record = Record { count, seconds: new.seconds, ..entry.record.clone() };
-    // From here on, only the answer tells whether the lease is in use.
-    new.is_used = true;
-    let put = put_again(members, entry, &record, new.id).await?;
-    new.is_used = put.answer || put.is_repeated;
-    Ok(put.answer)
-}
-
-/// A lease that was granted under an id that nobody else knows. Unless it is in use by then, it is
-/// revoked when this is dropped. If that fails, it ends by itself.
-struct NewLease<'a> {
-    members: &'a Arc<Members>,
-    id: i64,
-    /// The lease is granted for at least so many seconds.
-    seconds: i64,
-    is_used: bool,
-}
-
-impl<'a> NewLease<'a> {
-    /// Asks for a lease. The client draws the id, so that it can revoke the lease even if the
-    /// answer is lost.
-    async fn grant(members: &'a Arc<Members>, seconds: i64) -> Result<Self, BackendError> {
-        // Each `RandomState` hashes in its own way, which is random for each process.
-        let random = RandomState::new().build_hasher().finish();
-        // 0 asks the server to choose.
-        let id = (random & (u64::MAX >> 1)).max(1).cast_signed();
-        let mut lease = Self { members, id, seconds, is_used: false };
-        let granted = members.call(GROWING, &GrantLease { lease: id, seconds }).await?;
-        // If there is such a lease already, another copy of the request came first.
-        if let Some(granted) = granted {
-            lease.seconds = granted.seconds;
-        }
-        Ok(lease)
+    let granted = members.call(GROWING, &GrantLease { lease: 0, seconds }).await?;
+    let Some(GrantedLease { lease, seconds }) = granted else {
+        return Err(error::unexpected(GROWING));
+    };
+    let mut unused = Unused { members, lease: Some(lease) };
+    let record = Record { count, seconds, ..entry.record.clone() };
+    // From here on, only the answer can tell whether the lease is in use.
+    unused.lease = None;
+    let put = put_again(members, entry, &record, lease).await?;
+    if !put.answer {
+        unused.lease = Some(lease).filter(|_| !put.is_repeated);
+        return Ok(false);
     }
+    Ok(true)
 }
 
-impl Drop for NewLease<'_> {
+/// An unused lease. It is revoked when this is dropped, or else ends by itself.
+struct Unused<'a> {
+    members: &'a Arc<Members>,
+    lease: Option<i64>,
+}
+
+impl Drop for Unused<'_> {
     fn drop(&mut self) {
-        if let (false, Ok(runtime)) = (self.is_used, Handle::try_current()) {
-            let (members, id) = (self.members.clone(), self.id);
-            runtime.spawn(async move { members.call("revoking a lease", &Revoke(id)).await });
+        if let (Some(lease), Ok(runtime)) = (self.lease, Handle::try_current()) {
+            let members = self.members.clone();
+            runtime.spawn(async move { members.call("revoking a lease", &Revoke(lease)).await });
         }
     }
 }

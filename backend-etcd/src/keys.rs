@@ -117,32 +117,27 @@ impl Keys {
     }
 
     /// The lease of a hold or of a place: the same for every request for it, whichever client sends
-    /// it.
+    /// it. It is the FNV-1a hash of its purpose, mixed and cut to 63 bits, as etcd requires.
     pub(crate) fn lease(&self, purpose: Purpose, mode: Mode, id: &str) -> i64 {
-        lease_of(&match (purpose, Kind::of(mode)) {
+        const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+        const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
+        let key = match (purpose, Kind::of(mode)) {
             (Purpose::Wait, Some(kind)) => self.place(kind, id),
             _ => self.hold(mode, id),
-        })
+        };
+        let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(FNV_PRIME);
+        let mut hash = key.as_bytes().iter().fold(FNV_OFFSET, step);
+        hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        hash = (hash ^ (hash >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+        hash ^= hash >> 33;
+        // 0 asks the server to choose.
+        (hash & (u64::MAX >> 1)).max(1).cast_signed()
     }
 }
 
 /// The prefix of the keys of records of clients.
 pub(crate) fn record_prefix(prefix: &str) -> String {
     format!("{prefix}/client/")
-}
-
-/// The id of the lease of a key: the FNV-1a hash of the key, mixed and cut to 63 bits, as etcd
-/// requires.
-pub(crate) fn lease_of(key: &str) -> i64 {
-    const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
-    const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
-    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(FNV_PRIME);
-    let mut hash = key.as_bytes().iter().fold(FNV_OFFSET, step);
-    hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
-    hash = (hash ^ (hash >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-    hash ^= hash >> 33;
-    // 0 asks the server to choose.
-    (hash & (u64::MAX >> 1)).max(1).cast_signed()
 }
 
 /// The key of the record of a client.

@@ -34,6 +34,10 @@ if not count or ARGV[4] ~= '' and redis.call('GET', KEYS[3]) ~= ARGV[4] then
         if ok and head then
             grant_or_wake(head, '1')
         else
+            if not ok then
+                -- The waiters have to look for themselves.
+                redis.pcall('PUBLISH', ARGV[3], '0')
+            end
             redis.pcall('DEL', KEYS[6])
             redis.pcall('DEL', KEYS[7])
         end
@@ -59,6 +63,6 @@ if ok then
 end
 -- Also wakes the waiters that take the lock without queueing. Those in the queue listen to the
 -- channel too, for the ends of holds that nobody queued for, and ignore this message: the first one
--- has been told. To Redisson, it is the number 0 as well.
-redis.pcall('PUBLISH', ARGV[3], '00')
+-- has been told, unless the queue could not be read. To Redisson, it is the number 0 as well.
+redis.pcall('PUBLISH', ARGV[3], ok and '00' or '0')
 return 1

@@ -31,6 +31,9 @@ const PREFIX: &str = "lockcore/";
 /// The prefix of the keys of client records.
 const RECORDS: &str = "lockcore//client/";
 
+/// The shortest lifetime of a client record, in seconds. Leases of holds are shorter here.
+const RECORD_SECONDS: i64 = 30;
+
 /// A cluster of etcd.
 #[derive(Debug)]
 pub(crate) struct Etcd {
@@ -131,8 +134,12 @@ impl Etcd {
         }
         let leases = client.leases().await?;
         let unused = leases.leases().iter().map(|lease| lease.id());
-        let unused = unused.filter(|lease| !used.contains(lease));
-        left.keys.extend(unused.map(|lease| format!("lease {lease:x}, which has no key")));
+        for lease in unused.filter(|lease| !used.contains(lease)) {
+            // A record is written under a new lease each time. A write that is cut off leaves one.
+            if client.lease_time_to_live(lease, None).await?.granted_ttl() < RECORD_SECONDS {
+                left.keys.push(format!("lease {lease:x}, which has no key"));
+            }
+        }
         // Each stream watches a key that nobody writes.
         let watches = self.sum("etcd_debugging_mvcc_watcher_total").await?;
         left.watches = watches.saturating_sub(self.streams().await?);

@@ -326,7 +326,7 @@ pub struct ReleaseRequest {
     /// The hold count to reach: 0 ends the hold.
     pub remaining: u32,
     /// `true` if it is unknown whether there is such a hold, because an acquisition had no reply.
-    /// If there is none, no waiter has to be woken.
+    /// If there is none, no waiter has to be woken, unless the hold has a place in the queue (C20).
     pub is_undo: bool,
 }
 

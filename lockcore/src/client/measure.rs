@@ -185,7 +185,12 @@ impl ClientMetrics {
             drop(groups);
             return self.group(OTHER);
         }
-        groups.entry(label).or_insert(made).clone()
+        let group = groups.entry(label).or_insert_with(|| made.clone()).clone();
+        // The handles of a group that came second are code of the user, so they are dropped outside
+        // of the lock.
+        drop(groups);
+        drop(made);
+        group
     }
 
     /// Makes an entry for the metrics of a name.
@@ -212,11 +217,9 @@ impl ClientMetrics {
         self.0.has_entries.load(Ordering::Relaxed)
     }
 
-    /// Reports to the recorder if there are many entries.
-    pub(super) fn publish_if_urgent(&self) {
-        if self.0.is_urgent.load(Ordering::Relaxed) {
-            self.publish();
-        }
+    /// Returns `true` if there are so many entries that they are to be reported now.
+    pub(super) fn is_urgent(&self) -> bool {
+        self.0.is_urgent.load(Ordering::Relaxed)
     }
 
     /// Reports the entries to the recorder.

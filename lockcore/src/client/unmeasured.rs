@@ -46,7 +46,9 @@ impl ClientMetrics {
         false
     }
 
-    pub(super) fn publish_if_urgent(&self) {}
+    pub(super) fn is_urgent(&self) -> bool {
+        false
+    }
 
     pub(super) fn publish(&self) {}
 

@@ -77,7 +77,7 @@ async fn serve_until_gone(
     let mut renewals = JoinSet::new();
     let mut work = JoinSet::new();
     let mut suspended = clock.suspended();
-    let mut tick = None;
+    let (mut tick, mut reports) = (None, JoinSet::new());
     loop {
         let due = next_due(tools, &mut tick);
         tokio::select! {
@@ -93,7 +93,9 @@ async fn serve_until_gone(
                 if tick.take_if(|tick| *tick <= clock.now()).is_some() {
                     // A panic, for example in the backend, must not end this task.
                     let _ = catch_unwind(AssertUnwindSafe(|| client.tick(writes)));
-                    measure.publish();
+                    if measure.has_entries() {
+                        report(&mut reports, measure);
+                    }
                 }
             }
             job = jobs.recv() => match job {
@@ -103,13 +105,27 @@ async fn serve_until_gone(
                 // All handles and guards are gone, and the work that they left is on its way.
                 None => break,
             },
-            () = calendar.earlier() => measure.publish_if_urgent(),
+            () = calendar.earlier() => {
+                if measure.is_urgent() {
+                    report(&mut reports, measure);
+                }
+            }
             Some(_) = work.join_next() => {}
             Some(_) = renewals.join_next() => {}
             Some(_) = writes.join_next() => {}
+            Some(_) = reports.join_next() => {}
         }
     }
     while work.join_next().await.is_some() {}
+}
+
+/// Reports measurements to the recorder, unless that is under way. In a task of its own, because a
+/// slow recorder must not delay renewals.
+fn report(reports: &mut JoinSet<()>, measure: &ClientMetrics) {
+    if reports.is_empty() {
+        let measure = measure.clone();
+        reports.spawn(async move { measure.publish() });
+    }
 }
 
 /// Resolves when a lane is due, and every second while any lane has an appointment, anybody waits

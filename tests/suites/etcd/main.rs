@@ -19,7 +19,6 @@ mod load;
 mod outage;
 #[path = "../readers.rs"]
 mod readers;
-mod records;
 #[path = "../shown.rs"]
 mod shown;
 mod support;
