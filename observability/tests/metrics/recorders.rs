@@ -85,10 +85,6 @@ impl<F: Fn() + Send + Sync + 'static> Recorder for Hostile<F> {
     }
 }
 
-/// At least so many figures of [`all_kinds_of_use`] reach the recorder. Gauges are reported by their
-/// net change, so waits that begin and end between two reports do not.
-const TOLD: usize = 20;
-
 /// Contention, nesting, a timeout, a drop, a renewal, a loss and a close.
 async fn all_kinds_of_use(client: &OnceLock<Locks>) {
     let store = MemoryBackend::new();
@@ -107,6 +103,8 @@ async fn all_kinds_of_use(client: &OnceLock<Locks>) {
     other.lock("a").force_release().await.unwrap();
     next.lost().await;
     drop(next);
+    locks.lock("b").acquire().await.unwrap().release().await.unwrap();
+    tokio::time::sleep(SECOND * 2).await;
     let closed = locks.lock("a").acquire().await.unwrap();
     locks.close().await.unwrap();
     drop(closed);
@@ -141,7 +139,7 @@ fn a_recorder_that_panics_hurts_nothing() {
         }
     };
     survive(then.clone(), false);
-    assert!(told.load(Ordering::Relaxed) >= TOLD, "{told:?}");
+    assert!(told.load(Ordering::Relaxed) > 20, "{told:?}");
     survive(then, true);
 }
 
@@ -157,5 +155,5 @@ fn a_recorder_may_use_locks_of_the_client_that_it_records() {
         }
     };
     survive(then, false);
-    assert!(told.load(Ordering::Relaxed) >= TOLD, "{told:?}");
+    assert!(told.load(Ordering::Relaxed) > 20, "{told:?}");
 }
