@@ -424,22 +424,18 @@ pub async fn the_end_of_an_exclusive_hold_wakes_the_first_of_the_queue<F: Fixtur
 pub async fn a_forced_release_of_an_exclusive_hold_wakes_the_first_of_the_queue<F: Fixture>(
     fixture: &F,
 ) {
-    let scene = Scene::fair(fixture).await;
-    let holds = [stranger(), stranger()];
-    scene.one(&holds[0]).in_mode(Mode::Exclusive).enters().await;
-    scene.two(&holds[1]).queues().await;
-    let mut wakeups = scene.two(&holds[1]).subscribes().await;
-    drain(fixture, &mut wakeups).await;
-    assert!(force(&scene.one, &scene.name).await);
-    soon(wakeups.woken()).await;
-    scene.two(&holds[1]).enters().await;
+    is_forced(fixture, Mode::Exclusive).await;
 }
 
 /// C20 and C13: a forced release wakes the first waiter.
 pub async fn a_forced_release_wakes_the_first_of_the_queue<F: Fixture>(fixture: &F) {
+    is_forced(fixture, Mode::Fair).await;
+}
+
+async fn is_forced<F: Fixture>(fixture: &F, mode: Mode) {
     let scene = Scene::fair(fixture).await;
     let holds = [stranger(), stranger()];
-    scene.one(&holds[0]).enters().await;
+    scene.one(&holds[0]).in_mode(mode).enters().await;
     scene.two(&holds[1]).queues().await;
     let mut wakeups = scene.two(&holds[1]).subscribes().await;
     drain(fixture, &mut wakeups).await;
