@@ -296,8 +296,10 @@ impl Keeper {
         };
         let prepared = try_join_all(often.iter().map(|sql| client.prepare(sql)));
         let prepared = prepared.map_err(|error| self.of_connecting(error));
-        let ((), (), session, prepared) =
-            try_join4(ended, self.raise_tokens(client), session, prepared).await?;
+        // Statements are prepared first: until the end, the server shows that this session is being
+        // opened, and not that it serves requests.
+        let (prepared, (), (), session) =
+            try_join4(prepared, ended, self.raise_tokens(client), session).await?;
         let prepared = often.iter().cloned().zip(prepared).collect();
         let session = session.map(|(session, server)| {
             self.past.note(server);

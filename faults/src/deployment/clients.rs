@@ -81,6 +81,14 @@ impl Servers {
         Ok((network, self.store(user)))
     }
 
+    /// The number of client connections that are open for requests, if the server can tell.
+    pub(crate) async fn open_for_requests(&self) -> Result<Option<usize>> {
+        match &self.group {
+            Group::Postgres(postgres) => postgres.open_for_requests(self.current).await.map(Some),
+            _ => Ok(None),
+        }
+    }
+
     /// Closes connections of clients: at the current server, or at all members of a quorum.
     pub(crate) async fn end_connections(&self, on: On) -> Result<()> {
         let concerned: Vec<&RedisServer> = match &self.group {

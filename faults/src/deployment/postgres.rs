@@ -25,6 +25,11 @@ const OF_CLIENTS: &str = "application_name LIKE 'lockcore %'";
 const SERVING: &str = "query <> '' AND query NOT LIKE ALL (ARRAY['%LISTEN %', '%end_session%', \
                        '%raise_tokens_to_clock%', '%lockcore.session()%'])";
 
+/// Those that serve requests, or have just been opened for them. The last statement of the opening
+/// asks for the session.
+const OPEN: &str = "query <> '' AND query NOT LIKE ALL (ARRAY['%LISTEN %', '%end_session%', \
+                    '%raise_tokens_to_clock%'])";
+
 impl Postgres {
     pub(super) fn start(with_replica: bool) -> Result<Self> {
         let primary = PostgresServer::try_start(&[])?;
@@ -134,6 +139,12 @@ impl Postgres {
         );
         self.servers[index].try_query(&sql).await?;
         Ok(())
+    }
+
+    /// The number of client connections that are open for requests.
+    pub(super) async fn open_for_requests(&self, index: usize) -> Result<usize> {
+        let sql = format!("SELECT pid FROM pg_stat_activity WHERE {OF_CLIENTS} AND {OPEN}");
+        Ok(self.servers[index].try_query(&sql).await?.len())
     }
 
     /// Names and owners of the holds, and of the places in queues.
