@@ -1,12 +1,22 @@
 //! [`Target`]: the server to connect to, and how.
 
-use std::{fmt, future::poll_fn, pin::pin, str::FromStr, time::Duration};
+use std::{
+    fmt,
+    future::poll_fn,
+    pin::pin,
+    str::FromStr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
-use lockcore::BackendError;
+use lockcore::{BackendError, BackendErrorKind};
 use tokio::{sync::mpsc, task::JoinHandle};
 use tokio_postgres::{
     AsyncMessage, Client, Config, Connection, NoTls, Notification, Socket,
-    config::{Host, TargetSessionAttrs},
+    config::{Host, LoadBalanceHosts, TargetSessionAttrs},
     tls::{MakeTlsConnect, TlsStream},
 };
 use uuid::Uuid;
@@ -32,6 +42,8 @@ pub(crate) struct Target {
     /// The address for messages, without user and password.
     address: String,
     connect_timeout: Duration,
+    /// The host that was connected to last, which is tried first.
+    last_good: Arc<AtomicUsize>,
 }
 
 /// An open connection, and the task that drives it.
@@ -95,7 +107,7 @@ impl Target {
 
     pub(crate) fn new(config: Config, tls: Tls, connect_timeout: Duration) -> Self {
         let address = address_of(&config);
-        Self { config, tls, address, connect_timeout }
+        Self { config, tls, address, connect_timeout, last_good: Arc::default() }
     }
 
     pub(crate) fn address(&self) -> &str {
@@ -114,15 +126,47 @@ impl Target {
         &self,
         inbox: Option<mpsc::UnboundedSender<Notification>>,
     ) -> Result<Opened, BackendError> {
-        let mut config = self.config.clone();
         let id = Uuid::new_v4().simple().to_string();
-        let given = config.get_application_name().unwrap_or("lockcore");
+        let given = self.config.get_application_name().unwrap_or("lockcore");
         // No other connection has this name. PostgreSQL cuts names after 63 bytes.
         let short: String = given.chars().take(20).filter(char::is_ascii).collect();
         let application = format!("{short} {id}");
-        config.application_name(&application);
-        let hosts = u32::try_from(config.get_hosts().len()).unwrap_or(1).max(1);
-        let limit = self.connect_timeout * hosts;
+        let count = count_of_hosts(&self.config);
+        let first = match self.config.get_load_balance_hosts() {
+            LoadBalanceHosts::Random => usize::from(Uuid::new_v4().as_bytes()[0]),
+            _ => self.last_good.load(Ordering::Relaxed),
+        };
+        let mut failure = None;
+        for host in (0..count).map(|at| (first + at) % count) {
+            match self.open_host(host, &application, inbox.clone()).await {
+                Ok(opened) => {
+                    self.last_good.store(host, Ordering::Relaxed);
+                    return Ok(opened);
+                }
+                // A server that answers, and does not take writes, says the most.
+                Err(error) => {
+                    let is_told = failure.as_ref().is_some_and(is_read_only);
+                    if !is_told {
+                        failure = Some(error);
+                    }
+                }
+            }
+        }
+        Err(failure.unwrap_or_else(|| error::not_connected(&self.address, self.connect_timeout)))
+    }
+
+    /// Opens a connection to one of the hosts, within the time limit for all steps together: a
+    /// server that is frozen still accepts TCP connections, and must not keep the next host from
+    /// being tried.
+    async fn open_host(
+        &self,
+        host: usize,
+        application: &str,
+        inbox: Option<mpsc::UnboundedSender<Notification>>,
+    ) -> Result<Opened, BackendError> {
+        let mut config = only_host(&self.config, host);
+        config.application_name(application);
+        let (address, limit) = (address_of(&config), self.connect_timeout);
         let opened = match &self.tls {
             Tls::None => tokio::time::timeout(limit, connect(&config, NoTls, inbox)).await,
             #[cfg(feature = "tls")]
@@ -132,10 +176,56 @@ impl Target {
         };
         match opened {
             Ok(Ok((client, driver))) => Ok(Opened { client, driver }),
-            Ok(Err(error)) => Err(error::of_connecting(error, &self.address)),
-            Err(_) => Err(error::not_connected(&self.address, limit)),
+            Ok(Err(error)) => Err(error::of_connecting(error, &address)),
+            Err(_) => Err(error::not_connected(&address, limit)),
         }
     }
+}
+
+fn is_read_only(error: &BackendError) -> bool {
+    error.kind() == BackendErrorKind::ReadOnly
+}
+
+/// The number of hosts. A host has a name, an IP address, or both.
+fn count_of_hosts(config: &Config) -> usize {
+    config.get_hosts().len().max(config.get_hostaddrs().len())
+}
+
+/// The same settings for one host only.
+fn only_host(config: &Config, at: usize) -> Config {
+    let count = count_of_hosts(config);
+    if count == 1 {
+        return config.clone();
+    }
+    let mut one = Config::new();
+    match config.get_hosts().get(at) {
+        Some(Host::Tcp(name)) => _ = one.host(name),
+        #[cfg(unix)]
+        Some(Host::Unix(path)) => _ = one.host_path(path),
+        None => {}
+    }
+    if let Some(address) = config.get_hostaddrs().get(at) {
+        one.hostaddr(*address);
+    }
+    let ports = config.get_ports();
+    if let Some(port) = ports.get(at).or(ports.first()) {
+        one.port(*port);
+    }
+    config.get_user().map(|user| one.user(user));
+    config.get_password().map(|password| one.password(password));
+    config.get_dbname().map(|name| one.dbname(name));
+    config.get_options().map(|options| one.options(options));
+    config.get_connect_timeout().map(|limit| one.connect_timeout(*limit));
+    config.get_tcp_user_timeout().map(|limit| one.tcp_user_timeout(*limit));
+    config.get_keepalives_interval().map(|interval| one.keepalives_interval(interval));
+    config.get_keepalives_retries().map(|retries| one.keepalives_retries(retries));
+    one.ssl_mode(config.get_ssl_mode())
+        .ssl_negotiation(config.get_ssl_negotiation())
+        .keepalives(config.get_keepalives())
+        .keepalives_idle(config.get_keepalives_idle())
+        .target_session_attrs(config.get_target_session_attrs())
+        .channel_binding(config.get_channel_binding());
+    one
 }
 
 async fn connect<T>(

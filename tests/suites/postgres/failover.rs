@@ -45,6 +45,31 @@ async fn a_promoted_replica_is_found_and_goes_on() {
     drop(soon("the wake-up", waiting).await.unwrap());
 }
 
+/// The kernel accepts connections for a server that is frozen.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_first_host_that_is_frozen_keeps_nobody_from_the_next_one() {
+    let primary = PostgresServer::start();
+    let replica = primary.start_replica();
+    let hosts = format!("127.0.0.1:{},127.0.0.1:{}", primary.port(), replica.port());
+    let url = format!("postgresql://postgres@{hosts}/postgres");
+    let builder = || PostgresBackend::builder(&url).connect_timeout(Duration::from_millis(500));
+    let backend = builder().connect().await.unwrap();
+    let locks = Locks::builder(backend).retry_for(Duration::from_secs(30)).build().unwrap();
+    let before = locks.lock("order").acquire().await.unwrap();
+    let token = before.token();
+    before.release().await.unwrap();
+    until("its replication", || async { !has_hold(&replica).await }).await;
+    primary.freeze();
+    replica.query("SELECT pg_promote()").await;
+    let guard = soon("the lock", locks.lock("order").acquire()).await.unwrap();
+    assert!(guard.token() > token, "{} after {token}", guard.token());
+    guard.release().await.unwrap();
+    // A new client finds it as well.
+    let other = soon("a new client", builder().connect()).await.unwrap();
+    enters(&other, &request("order", "a")).await;
+    primary.thaw();
+}
+
 /// Without a server that takes writes, the error says so, and nothing is granted by the replica.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_grants_nothing() {
