@@ -71,8 +71,9 @@ pub(crate) struct Acquiring<'a> {
     retries: u32,
     /// The number of seconds for which this request was granted the lease of the hold.
     granted: Option<i64>,
-    /// The leases of the holds that were taken over, which have no keys any more.
-    replaced: Vec<i64>,
+    /// The leases that have no keys any more: of the holds that were taken over, and of the own hold
+    /// if it was refused after all.
+    unused: Vec<i64>,
     pauses: Pauses,
 }
 
@@ -92,7 +93,7 @@ impl<'a> Acquiring<'a> {
             is_ambiguous: false,
             retries: 0,
             granted: None,
-            replaced: Vec::new(),
+            unused: Vec::new(),
             pauses: Pauses::new(),
         }
     }
@@ -100,7 +101,8 @@ impl<'a> Acquiring<'a> {
     pub(crate) async fn run(mut self) -> Result<AcquireOutcome, BackendError> {
         let limit = self.members.response_timeout();
         let answer = timeout(limit, self.decided()).await;
-        tidy(self.members, std::mem::take(&mut self.replaced)).await;
+        self.note_unused(&answer);
+        tidy(self.members, std::mem::take(&mut self.unused)).await;
         let answer = match answer {
             Ok(Ok(outcome)) if self.is_ambiguous && outcome.token().is_none() => {
                 Err(self.no_answer(limit))
@@ -111,6 +113,16 @@ impl<'a> Acquiring<'a> {
         };
         let is_unknown = self.has_written || self.is_ambiguous;
         answer.map_err(|error| if is_unknown { error.maybe_applied() } else { error.not_applied() })
+    }
+
+    /// Notes the lease of the hold for revocation, if another client got ahead and no copy of this
+    /// request can write the hold any more. A repetition of the request is granted a new one.
+    fn note_unused<E>(&mut self, answer: &Result<Result<AcquireOutcome, BackendError>, E>) {
+        let is_refused = matches!(answer, Ok(Ok(outcome)) if outcome.token().is_none());
+        if is_refused && !self.is_ambiguous && self.granted.is_some() {
+            let AcquireRequest { hold, mode, .. } = self.request;
+            self.unused.push(self.keys.lease(Purpose::Hold, *mode, hold.id()));
+        }
     }
 
     fn no_answer(&self, waited: Duration) -> BackendError {
@@ -150,7 +162,7 @@ impl<'a> Acquiring<'a> {
                 Decision::Grant { replaces, conditions } => {
                     let answer = self.grant(&seen, &replaces, conditions).await?;
                     if answer.succeeded() {
-                        self.replaced = replaces.iter().map(|entry| entry.lease).collect();
+                        self.unused = replaces.iter().map(|entry| entry.lease).collect();
                         let header = answer.header().ok_or_else(|| error::unexpected(DOING))?;
                         return Ok(AcquireOutcome::Acquired { token: token(header.revision()) });
                     }

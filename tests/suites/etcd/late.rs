@@ -11,6 +11,7 @@ use lockcore::{
 };
 use lockcore_etcd::EtcdBackend;
 use lockcore_testkit::{EtcdCluster, poll_times};
+use tokio::task::JoinSet;
 
 use crate::{
     support::{LEASE, connect, enters, is_held, keys, leases, name, request},
@@ -197,6 +198,26 @@ async fn a_release_leaves_no_lease_behind() {
         assert_eq!(released, ReleaseOutcome::Released);
         assert!(leases(&client).await.is_empty(), "{mode:?}");
     }
+}
+
+/// Each of those who ask at once is granted a lease, and one of them the hold.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_race_that_is_lost_leaves_no_lease_behind() {
+    let cluster = EtcdCluster::start(1);
+    let client = cluster.client().await;
+    let backends = [connect(&cluster).await, connect(&cluster).await];
+    for lock in 0..20 {
+        let mut asking = JoinSet::new();
+        for number in 0..8 {
+            let backend = backends[number % 2].clone();
+            let request = request(&format!("order:{lock}"), &format!("hold:{number}"));
+            asking.spawn(async move { backend.acquire(&request).await.unwrap().token() });
+        }
+        let granted = asking.join_all().await;
+        assert_eq!(granted.iter().flatten().count(), 1);
+    }
+    assert_eq!(keys(&client).await.len(), 20);
+    assert_eq!(leases(&client).await.len(), 20);
 }
 
 /// The lease of the replaced hold has no keys any more.
