@@ -18,6 +18,11 @@ use super::{
 };
 use crate::{credentials::Login, error};
 
+/// The number of requests that may wait to be written. With room for all, a request gets its place in
+/// the order with its first poll (C17). Without, it would get it only when its task runs again, and a
+/// release could overtake its acquisition.
+const QUEUED: usize = 1 << 24;
+
 /// At most this many calls of `WAIT` are answered while a command waits for its reply: the one that
 /// blocks the connection when the command is sent, the one that was sent before it, and its own.
 const MAX_WAITS: u32 = 3;
@@ -197,6 +202,7 @@ impl Opener {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(*connect_timeout))
             .set_response_timeout(Some(purpose.longest_reply(*response_timeout)))
+            .set_pipeline_buffer_size(QUEUED)
             .set_push_sender(move |push| {
                 on_push(push);
                 Ok::<(), ()>(())
