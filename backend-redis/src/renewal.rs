@@ -50,7 +50,9 @@ pub(crate) async fn renew(
     while !rest.is_empty() {
         let (chunk, later) = rest.split_at(chunk_len(rest));
         let result = match server.connection().await {
-            Ok(connection) => renew_chunk(connection, chunk, publishing).await,
+            Ok(connection) => renew_chunk(connection.clone(), chunk, publishing)
+                .await
+                .and_then(|renewed| connection.still_leads().map(|()| renewed)),
             Err(error) => Err(error),
         };
         match result {

@@ -171,6 +171,16 @@ impl CommandConnection {
         self.life.state.load(Ordering::Acquire) == USABLE
     }
 
+    /// Fails if the connection was given up: another server may be the primary by now, and an answer
+    /// of this one says nothing about its holds.
+    pub(crate) fn still_leads(&self) -> Result<(), BackendError> {
+        if self.is_usable() {
+            return Ok(());
+        }
+        let message = "the connection to Redis was given up before the answer was looked at";
+        Err(BackendError::new(BackendErrorKind::Connection, message))
+    }
+
     /// Returns `true` if the keys of a call have to be in the same slot.
     pub(crate) fn splits_batches(&self) -> bool {
         self.splits_batches.load(Ordering::Relaxed)
