@@ -19,7 +19,7 @@ if last >= raised then
 end
 local time = redis.call('TIME')
 local micros = time[1] * 1000000 + time[2]
-if not stored then
+if not goes_on(last) then
     raised = math.max(raised, micros)
 end
 store_token(KEYS[1], raised, stored, micros, ARGV[2])

@@ -1,5 +1,11 @@
 -- For the scripts that store the last fencing token.
 
+-- Returns true if tokens go on from `last`, and begin again at the clock otherwise. A number below
+-- any clock is what INCRBY has made of a lost key (see `restore.rs`), or counted by Redisson.
+local function goes_on(last)
+    return last >= 1000000000000000
+end
+
 -- Stores `last` in `key`, which had `stored` or nothing, and keeps it for `ttl` ms. A token that is
 -- ahead of the server's clock, which is at `micros`, is kept until that has come so far as well:
 -- without the key, tokens begin again at the clock.

@@ -27,7 +27,7 @@ local function issue_tokens(count, time, least)
     local bound = micros
     if least then
         -- Without the key, the last token may be as late as the clock.
-        bound = stored and least or math.max(micros, least)
+        bound = goes_on(last) and least or math.max(micros, least)
     end
     local token = math.max(last + 1, bound)
     store_token(KEYS[2], token + count - 1, stored, micros, ARGV[4])

@@ -342,6 +342,27 @@ async fn a_raised_token_of_redissons_fenced_lock_keeps_having_no_expiry() {
     assert_eq!(pttl(&server, TOKEN).await, -1);
 }
 
+/// `INCRBY` of a lost key leaves a small number. Tokens of the past were as great as the clock.
+#[tokio::test]
+async fn tokens_begin_at_the_clock_if_the_last_one_is_smaller_than_any_of_ours() {
+    let server = RedisServer::start();
+    let backend = connect(&server).await;
+    let small = FencingToken::from(40);
+    for raises in [true, false] {
+        set_token(&server, 3, &[]).await;
+        let now = time(&server).await;
+        match raises {
+            true => backend.raise_token(&lock().name, small).await.unwrap(),
+            false => {
+                let token = enters(&backend, &lock().least_token(Some(small))).await;
+                assert!(u64::from(token) >= now, "{token}");
+            }
+        }
+        let last = last_token(&server).await;
+        assert!(last >= now, "raises: {raises}, {last}");
+    }
+}
+
 /// A client that remembers the last token of a lock, and acquires it without a script, follows the
 /// raised one.
 #[tokio::test]
