@@ -27,7 +27,8 @@ local ok, head = pcall(queue_head, KEYS[3], KEYS[4])
 redis.call('DEL', KEYS[1])
 -- With pcall: in a cluster, a key that is not there cannot be deleted while its slot moves.
 redis.pcall('DEL', KEYS[2])
-redis.pcall('PUBLISH', ARGV[1], '0')
+-- As release_fair.lua: those in the queue need no other message, if the first one is told.
+redis.pcall('PUBLISH', ARGV[1], ok and head and '00' or '0')
 -- A client that keeps the lock for its tasks must not hand it to one more.
 redis.pcall('PUBLISH', ARGV[1] .. ':wanted', '2')
 if ok and head then
