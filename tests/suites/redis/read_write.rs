@@ -3,7 +3,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use lockcore::{
-    BackendErrorKind, Mode,
+    BackendErrorKind, LossReason, Mode,
     backend::{AcquireOutcome, AcquireRequest, Backend, HoldId, ReleaseOutcome, SubscribeRequest},
 };
 use lockcore_testkit::RedisServer;
@@ -13,7 +13,7 @@ use crate::{
         JAVA, LEASE, Messages, assert_wrong_type, enters, exists, fill, hash, hold, holders, keys,
         lowers, name, pass, pttl, refused_for, releases, renews, request, state,
     },
-    support::{assert_nothing_left, connect, soon},
+    support::{assert_nothing_left, connect, locks, soon, until},
 };
 
 /// Acquires Redisson's read lock, in short.
@@ -327,6 +327,30 @@ async fn a_named_owner_takes_over_and_what_comes_late_does_not() {
     assert_nothing_left(&server).await;
     let error = backend.acquire(&reading("doc", "mode")).await.unwrap_err();
     assert!(error.to_string().contains("mode") && !error.is_outcome_unknown(), "{error}");
+}
+
+/// The server that takes over after a failover has not heard of the grant: it keeps readers out for
+/// a writer that waits no longer.
+#[tokio::test]
+async fn a_writer_whose_grant_a_failover_lost_keeps_no_reader_out() {
+    const WAITING: &str = "lockcore_writer:{doc}";
+    let server = RedisServer::start();
+    let (one, other) = (locks(&server).await, locks(&server).await);
+    let read = one.rw_lock("doc").read().acquire().await.unwrap();
+    let waiting = tokio::spawn(other.rw_lock("doc").write().acquire());
+    until("the waiting writer", || exists(&server, WAITING)).await;
+    let member: Vec<String> = server.query(&["ZRANGE", WAITING, "0", "0", "WITHSCORES"]).await;
+    read.release().await.unwrap();
+    let guard = soon("the grant", waiting).await.unwrap().unwrap();
+    assert!(!exists(&server, WAITING).await);
+
+    let _: i64 = server.query(&["ZADD", WAITING, &member[1], &member[0]]).await;
+    let _: i64 = server.query(&["PEXPIRE", WAITING, "60000"]).await;
+    let _: i64 = server.query(&["DEL", "doc"]).await;
+    assert_eq!(soon("the loss", guard.lost()).await.reason(), LossReason::Gone);
+    until("the end of its place", async || !exists(&server, WAITING).await).await;
+    let read = soon("a reader", one.rw_lock("doc").read().acquire()).await.unwrap();
+    read.release().await.unwrap();
 }
 
 #[tokio::test]

@@ -306,14 +306,15 @@ impl<W, H> Lane<W, H> {
     }
 
     /// The backend does not know this hold any more. If it has forgotten the grant, in a failover,
-    /// a fair hold is back in its place in the queue. There, it would be granted the lock again, or
-    /// be waited for, and nobody asks any more.
+    /// a fair hold is back in its place in the queue, and a write hold among the writers that keep
+    /// new readers out. There, it would be granted the lock again, or be waited for, and nobody asks
+    /// any more.
     pub(crate) fn gone(&mut self, number: HoldNumber, fx: &mut Effects<H>) {
         let Some(hold) = self.hold_mut(number) else { return };
         let mode = hold.mode;
         if hold.state.end(Phase::Lost(LossReason::Gone)) {
             fx.rare.push(Effect::Lost(number, LossReason::Gone));
-            if mode == Mode::Fair {
+            if matches!(mode, Mode::Fair | Mode::Write) {
                 fx.rare.push(Effect::UndoLost(number));
             }
             self.news(fx);
