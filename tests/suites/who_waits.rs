@@ -1,4 +1,4 @@
-//! Who waits for whom: what `Locks::waits` derives from the records of clients.
+//! Tests of `Locks::waits`, which derives who waits for whom from the records of clients.
 
 use std::{future::Future, time::Duration};
 
@@ -81,6 +81,25 @@ pub(crate) fn kinds(cycles: &[WaitCycle]) -> Vec<CycleKind> {
 }
 
 // ---- deadlocks
+
+/// The other task may get what it waits for, and then release the lock.
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_waits_in_two_tasks_is_in_no_certain_deadlock() {
+    let (_, here, there) = two_clients();
+    let busy = holds(there.lock("busy")).await;
+    let job = holds(here.lock("a")).await;
+    let other_task = tokio::spawn(here.lock("busy").owned_by(&job.0).acquire());
+    let other = holds(there.lock("b")).await;
+    let waiting = [job.and_waits(here.lock("b")), other.and_waits(there.lock("a"))];
+    let (cycles, _) = reported(&here).await;
+    assert_eq!(kinds(&cycles), [CycleKind::Probable]);
+    other_task.abort();
+    let _ = other_task.await;
+    tokio::time::sleep(3 * SECOND).await;
+    assert_eq!(kinds(&reported(&here).await.0), [CycleKind::Deadlock], "it waits once now");
+    waiting.iter().for_each(JoinHandle::abort);
+    drop(busy);
+}
 
 #[tokio::test(start_paused = true)]
 async fn three_owners_in_three_clients_are_reported_within_five_seconds() {
@@ -195,7 +214,7 @@ async fn a_named_owner_is_the_same_in_all_clients() {
     let _waits_here = waits_with(held, a.lock("elsewhere").owned_by(&job).acquire());
     let _waits_there = tokio::spawn(b.lock("y").owned_by(&job).acquire());
     let (cycles, _) = reported(&a).await;
-    assert_eq!(kinds(&cycles), [CycleKind::Deadlock]);
+    assert_eq!(kinds(&cycles), [CycleKind::Probable], "it may get what it waits for elsewhere");
     let owners = cycles[0].links().iter().map(|link| link.waiting());
     assert!(owners.filter(|waiting| waiting.is_named()).all(|wait| wait.owner() == "job-7"));
 }

@@ -1,7 +1,7 @@
 //! [`Waits`]: the report of who waits for whom.
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     fmt,
     sync::Arc,
     time::{Duration, SystemTime},
@@ -326,7 +326,8 @@ pub enum CycleKind {
     /// and all holds are renewed: nothing here ends by itself.
     Deadlock,
     /// As a deadlock, but some hold is only known to be acquired by the task that waits, under
-    /// another owner. It is a deadlock unless the guard was moved to another task.
+    /// another owner: it is a deadlock unless the guard was moved to another task. Or some owner
+    /// waits elsewhere as well, in another task, which may release its hold.
     Probable,
     /// The cycle ends by itself: some acquisition has a time limit, or some hold has a fixed lease.
     Passing,
@@ -390,6 +391,11 @@ pub(crate) struct Reading {
     pub(crate) is_partial: bool,
 }
 
+/// The owner of a wait. Named owners are the same in all clients.
+fn owner_of<'a>(client: &'a str, wait: &'a WaitRecord) -> (Option<&'a str>, &'a str) {
+    ((!wait.named).then_some(client), &wait.owner)
+}
+
 impl Reading {
     /// Adds a record. The last one of a client counts.
     pub(crate) fn add(&mut self, id: String, record: Option<ClientRecord>) {
@@ -423,7 +429,12 @@ impl Reading {
             place: &|wait| account.refutes_place(waits[wait].0, waits[wait].1),
         };
         let found = cycles(&waits.iter().map(|(_, wait)| *wait).collect::<Vec<_>>(), &refuted);
-        let candidate = |FoundCycle { links, level }: FoundCycle| {
+        let waits_of = self.waits_of_owners();
+        let waits_once = |at: usize| waits_of[&owner_of(waits[at].0, waits[at].1)] == 1;
+        let candidate = |FoundCycle { links, mut level }: FoundCycle| {
+            if level == Level::Owners && !links.iter().all(|(wait, _)| waits_once(*wait)) {
+                level = Level::Tasks;
+            }
             let links = links.into_iter().map(|(wait, by)| {
                 let (id, wait) = waits[wait];
                 let hold = match by {
@@ -434,7 +445,19 @@ impl Reading {
             });
             Candidate { links: links.collect(), level }
         };
-        found.into_iter().map(candidate).collect()
+        let mut candidates: Vec<_> = found.into_iter().map(candidate).collect();
+        candidates.sort_by_key(|candidate| candidate.level);
+        candidates
+    }
+
+    /// The number of waits of each owner. One that waits for something else as well, in another
+    /// task, may release its locks there.
+    fn waits_of_owners(&self) -> HashMap<(Option<&str>, &str), usize> {
+        let mut counts = HashMap::new();
+        for (id, wait) in self.waits() {
+            *counts.entry(owner_of(id, wait)).or_default() += 1;
+        }
+        counts
     }
 
     /// The waits, and holds beside them, that were in `first` already.
