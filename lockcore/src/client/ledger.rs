@@ -18,8 +18,8 @@ const PARTS: usize = 8;
 /// the entries of a second at once.
 const MANY: usize = 8192;
 
-/// The number of entries that is too large, which means that nobody takes them.
-const TOO_MANY: usize = 16 * MANY;
+/// The number of bits that are kept of a time, below the first one.
+const KEPT_BITS: u32 = 5;
 
 /// How soon the entries of a ledger have to be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,11 +28,9 @@ pub(super) enum Urgency {
     Usual,
     /// As soon as the background task has time.
     Soon,
-    /// By the thread that made the last entry.
-    Now,
 }
 
-/// LedgerEntries in some parts: each thread makes its own in one of these.
+/// Entries in several parts. Each thread adds its own to one of them.
 pub(super) struct MetricsLedger<const TIMES: usize, const GAUGES: usize> {
     parts: [LedgerPart<TIMES, GAUGES>; PARTS],
 }
@@ -49,27 +47,43 @@ pub(super) struct LedgerEntries<const TIMES: usize, const GAUGES: usize> {
     count: usize,
 }
 
-/// LedgerTimes for a histogram.
+/// Times for a histogram, rounded to within 2 %. Each is counted under the number of its rounded
+/// value, so the memory does not grow with the count: 3 KB for times of up to a second.
 #[derive(Default)]
-pub(super) struct LedgerTimes {
-    /// The number of times that are zero: most acquisitions wait for nothing.
-    pub(super) zeros: usize,
-    /// In nanoseconds.
-    others: Vec<u64>,
-}
+pub(super) struct LedgerTimes(Vec<u32>);
 
 impl LedgerTimes {
     pub(super) fn add(&mut self, took: Duration) {
-        match u64::try_from(took.as_nanos()).unwrap_or(u64::MAX) {
-            0 => self.zeros += 1,
-            nanos => self.others.push(nanos),
+        let number = number_of(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+        if number >= self.0.len() {
+            self.0.resize(number + 1, 0);
         }
+        self.0[number] = self.0[number].saturating_add(1);
     }
 
-    /// All but the zeros.
-    pub(super) fn others(&self) -> impl Iterator<Item = Duration> {
-        self.others.iter().copied().map(Duration::from_nanos)
+    /// The rounded times, with their counts.
+    pub(super) fn counts(&self) -> impl Iterator<Item = (Duration, usize)> {
+        let counted = self.0.iter().copied().enumerate().filter(|(_, count)| *count > 0);
+        counted.map(|(number, count)| (Duration::from_nanos(rounded(number)), count as usize))
     }
+}
+
+/// The number of the rounded value of `nanos`: of all values up to 63, and of 32 in each further
+/// range up to twice its beginning.
+fn number_of(nanos: u64) -> usize {
+    let bits = u64::BITS - nanos.leading_zeros();
+    let dropped = bits.saturating_sub(KEPT_BITS + 1);
+    // The first of the bits that are kept is set, unless nothing is dropped. It counts on from the
+    // ranges before.
+    ((dropped as usize) << KEPT_BITS) + (nanos >> dropped) as usize
+}
+
+/// The middle of the values with this number.
+fn rounded(number: usize) -> u64 {
+    let dropped = (number >> KEPT_BITS).saturating_sub(1);
+    let kept = number - (dropped << KEPT_BITS);
+    let least = (kept as u64) << dropped;
+    least + ((1 << dropped) >> 1)
 }
 
 impl<const TIMES: usize, const GAUGES: usize> Default for LedgerEntries<TIMES, GAUGES> {
@@ -96,11 +110,7 @@ impl<const TIMES: usize, const GAUGES: usize> MetricsLedger<TIMES, GAUGES> {
         let mut part = self.parts[own_part()].lock();
         entry(&mut part);
         part.count += 1;
-        match part.count {
-            MANY => Urgency::Soon,
-            TOO_MANY.. => Urgency::Now,
-            _ => Urgency::Usual,
-        }
+        if part.count == MANY { Urgency::Soon } else { Urgency::Usual }
     }
 
     /// Takes all entries, as of one moment: for something that began on one thread and ended on
@@ -141,22 +151,39 @@ mod tests {
             }
         });
         let taken = ledger.take();
-        let zeros: usize = taken.iter().map(|entries| entries.times[0].zeros).sum();
-        let others: Duration = taken.iter().flat_map(|entries| entries.times[0].others()).sum();
-        assert_eq!((zeros, others), (1, Duration::from_secs(190)));
+        let times = taken.iter().flat_map(|entries| entries.times[0].counts());
+        let (count, sum) = times.fold((0, 0.0), |(count, sum), (time, times)| {
+            (count + times, sum + time.as_secs_f64() * times as f64)
+        });
+        assert_eq!(count, 20);
+        assert!((186.2..=193.8).contains(&sum), "{sum}");
         assert_eq!(taken.iter().map(|entries| entries.gauges[0]).sum::<i64>(), 20);
         assert!(ledger.take().iter().all(|entries| entries.count == 0));
     }
 
     #[test]
-    fn many_entries_are_urgent_once_and_too_many_always() {
+    fn many_entries_are_urgent_once() {
         let ledger = MetricsLedger::<1, 1>::default();
-        let urgencies: Vec<_> =
-            (0..TOO_MANY + 1).map(|_| ledger.enter(time(Duration::ZERO))).collect();
-        let soon = urgencies.iter().filter(|urgency| **urgency == Urgency::Soon);
-        assert_eq!(soon.count(), 1);
-        assert_eq!(urgencies[TOO_MANY - 2..], [Urgency::Usual, Urgency::Now, Urgency::Now]);
+        let mut urgencies = (0..3 * MANY).map(|_| ledger.enter(time(Duration::ZERO)));
+        assert_eq!(urgencies.position(|urgency| urgency == Urgency::Soon), Some(MANY - 1));
+        assert!(urgencies.all(|urgency| urgency == Urgency::Usual));
         ledger.take();
         assert_eq!(ledger.enter(time(Duration::ZERO)), Urgency::Usual);
+    }
+
+    #[test]
+    fn times_are_rounded_to_within_two_hundredths() {
+        let ranges = (0..u64::BITS).map(|bit| 1 << bit);
+        let around = ranges.flat_map(|start: u64| {
+            let steps = [0, 1, 2, 3, start / 32, start / 31, start / 3, start / 2, start - 1];
+            steps.map(|step| start.saturating_sub(1).saturating_add(step))
+        });
+        for nanos in around.chain(0..1000).chain([u64::MAX]) {
+            let number = number_of(nanos);
+            assert!(number < 32 * 61, "{nanos}");
+            let difference = rounded(number).abs_diff(nanos);
+            assert!(difference <= nanos / 50, "{nanos} becomes {}", rounded(number));
+        }
+        assert!((1..100_000_u64).all(|nanos| number_of(nanos) - number_of(nanos - 1) <= 1));
     }
 }

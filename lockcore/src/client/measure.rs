@@ -203,7 +203,7 @@ impl ClientMetrics {
     /// An entry was made, which has to be reported to the recorder.
     fn entered(&self, urgency: Urgency) {
         let Measures { wake, is_up, has_entries, is_urgent, .. } = &*self.0;
-        if urgency == Urgency::Now || !is_up.load(Ordering::SeqCst) {
+        if !is_up.load(Ordering::SeqCst) {
             return self.publish();
         }
         let flag = if urgency == Urgency::Soon { is_urgent } else { has_entries };

@@ -4,7 +4,7 @@
 //! A recorder is code of the user. A panic in it ends here, and the handle that it failed to make
 //! does nothing.
 
-use std::{array, sync::OnceLock, time::Duration};
+use std::{array, sync::OnceLock};
 
 use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Unit};
 
@@ -67,10 +67,9 @@ impl<const TIMES: usize, const GAUGES: usize> Meters<TIMES, GAUGES> {
         let mut changes = [0; GAUGES];
         for entries in self.ledger.take() {
             for (times, histogram) in entries.times.iter().zip(&self.histograms) {
-                if times.zeros > 0 {
-                    foreign(|| histogram.record_many(Duration::ZERO, times.zeros));
+                for (took, count) in times.counts() {
+                    foreign(|| histogram.record_many(took, count));
                 }
-                times.others().for_each(|took| foreign(|| histogram.record(took)));
             }
             changes.iter_mut().zip(entries.gauges).for_each(|(sum, change)| *sum += change);
         }

@@ -26,7 +26,7 @@ pub(crate) fn compare(off: &str, rest: &[&str]) -> Result<(), Failure> {
         let (mut times, mut plain, mut exported, mut processor) = (vec![], vec![], vec![], vec![]);
         for number in 0..turns {
             let mut builds = [(Path::new(off), "off"), (&on, "plain"), (&on, "prometheus")];
-            // What changes meanwhile, such as the clock of the processor, concerns all alike.
+            // Changes during the run, such as those of the processor's clock, concern all alike.
             builds.rotate_left(number % 3);
             let done = builds.map(|(program, recorder)| (recorder, run(program, recorder)));
             let [mut off, mut without, mut with] = [None; 3];

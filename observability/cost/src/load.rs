@@ -22,7 +22,7 @@ const WARMING_UP: u8 = 0;
 const MEASURING: u8 = 1;
 const ENDING: u8 = 2;
 
-/// What a process does while it is measured.
+/// The work of a process while it is measured.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) name: &'static str,

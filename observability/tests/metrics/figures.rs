@@ -63,6 +63,14 @@ impl Figures {
         self.values.lock().unwrap().get(key).cloned().unwrap_or_default()
     }
 
+    /// Checks that `times` were recorded, in seconds: the client rounds them to within 2 %.
+    pub(crate) fn assert_times(&self, key: &str, times: &[f64]) {
+        let values = self.values(key);
+        let is_near = |(value, time): (&f64, &f64)| (value - time).abs() <= time / 50.0;
+        let are_near = values.iter().zip(times).all(is_near);
+        assert!(values.len() == times.len() && are_near, "{key}: {values:?}, not {times:?}");
+    }
+
     /// The number of recorded values.
     pub(crate) fn count(&self, key: &str) -> usize {
         self.values(key).len()
