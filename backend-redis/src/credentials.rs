@@ -27,7 +27,8 @@ impl Credentials {
         Self { username: Some(username.into()), password: password.into() }
     }
 
-    /// The password of the default user, as `requirepass` sets it.
+    /// The password of the user in the URL. If it names none: that of the default user, as
+    /// `requirepass` sets it.
     pub fn password(password: impl Into<String>) -> Self {
         Self { username: None, password: password.into() }
     }

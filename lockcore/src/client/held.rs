@@ -281,8 +281,8 @@ impl Held {
         }
     }
 
-    /// What may become of the hold. It is kept only if a background task runs that can give it
-    /// back.
+    /// How long the lane may keep the hold. It keeps one for a while only if a background task runs
+    /// that can give it back.
     fn keeping(&self) -> Keeping {
         match self.client.is_running() {
             true => Keeping::ForAWhile,

@@ -1,4 +1,4 @@
-//! What a client knows about a name without asking the backend.
+//! The state of a name as its client knows it, without asking the backend.
 
 use std::sync::Arc;
 

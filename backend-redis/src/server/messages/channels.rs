@@ -31,8 +31,8 @@ pub(crate) enum Audience {
     Queued,
 }
 
-/// What a release of a fair hold publishes on the channel of the lock: see `release_fair.lua`. To
-/// Redisson, it is the same number as the message of any other release.
+/// The message about the end of a fair hold, on the channel of the lock: see `release_fair.lua`.
+/// Redisson reads the same number as in the message about any other release.
 const FAIR_RELEASE: &[u8] = b"00";
 
 #[derive(Debug)]
