@@ -38,6 +38,10 @@ const LEAVING: Duration = Duration::from_millis(80);
 /// How long connecting may take at least, whatever `-w` says.
 const SHORTEST_CONNECT: Duration = Duration::from_secs(1);
 
+/// How long closing the client may take. Its record at the store, which may still list it as a waiter,
+/// lapses by itself if the store does not answer by then.
+const CLOSING: Duration = Duration::from_millis(500);
+
 /// How long a release may take after the command was ended because of a loss.
 const LAST_RELEASE: Duration = Duration::from_secs(1);
 
@@ -228,6 +232,7 @@ impl Run {
             Ok(Ok(Some(guard))) => guard,
             Ok(Ok(None)) => {
                 self.say(format_args!("{} is not free", self.args.name));
+                self.close(&mut signals).await;
                 return Ok(Exit(self.args.conflict_exit_code));
             }
             Ok(Err(error)) => {
@@ -288,14 +293,14 @@ impl Run {
             Ok(Ended::ForLoss { is_anybody_inside }) => {
                 // The store may be back.
                 if self.args.at_least.is_none() && !is_anybody_inside {
-                    let _ = timeout(LAST_RELEASE, guard.release_now()).await;
+                    let _ = timeout(LAST_RELEASE, self.leave(guard)).await;
                 }
                 self.locks.abandon();
                 return Ok(Exit::LOST);
             }
             Err(failure) => {
                 // Another host may have the missing program, so it does not wait for --at-least.
-                let _ = timeout(LAST_RELEASE, guard.release_now()).await;
+                let _ = timeout(LAST_RELEASE, self.leave(guard)).await;
                 return Err(failure);
             }
         };
@@ -311,14 +316,33 @@ impl Run {
             }
         }
         match or_signal(&mut signals, guard.release_now()).await {
-            Ok(Ok(())) => Ok(exit),
-            Ok(Err(error)) => Ok(self.not_released(&error, exit, rest.is_zero())),
+            Ok(Ok(())) => {
+                self.close(&mut signals).await;
+                Ok(exit)
+            }
+            Ok(Err(error)) => {
+                let exit = self.not_released(&error, exit, rest.is_zero());
+                self.close(&mut signals).await;
+                Ok(exit)
+            }
             Err(_) => {
                 // The release goes on in the background, and without this would end with it.
                 let _ = timeout(LEAVING, self.locks.close()).await;
                 Ok(exit)
             }
         }
+    }
+
+    /// Closes the client, which takes its record off the store. A signal ends this.
+    async fn close(&self, signals: &mut Signals) {
+        let _ = or_signal(signals, timeout(CLOSING, self.locks.close())).await;
+    }
+
+    /// Releases the lock and closes the client.
+    async fn leave(&self, guard: LockGuard) {
+        // If it was not released, closing the client tries again.
+        let _ = guard.release_now().await;
+        let _ = self.locks.close().await;
     }
 
     /// Runs the command until its group is gone.

@@ -4,6 +4,8 @@ use std::{fs, process::Command};
 
 use lockcore_testkit::RedisServer;
 
+use serde_json::Value;
+
 use crate::program::{QUIET, Running, code, end, is_free, lockctl, shown, until};
 
 #[test]
@@ -78,6 +80,42 @@ fn a_lock_that_is_held_cannot_be_had() {
     assert_eq!(holder.end().code, Some(0));
     assert_eq!(waiter.line(), "entered");
     assert_eq!(waiter.end().code, Some(0));
+}
+
+/// The number of waiters for `name` that `lockctl ls` shows.
+fn listed_waiters(url: &str, name: &str) -> u64 {
+    let end = end(url, &["ls", "--json", name]);
+    let listed: Value = serde_json::from_str(&end.stdout).unwrap();
+    listed[0]["waiters"].as_u64().unwrap_or_else(|| panic!("{name} is not in use: {end:?}"))
+}
+
+/// A record of a process that has ended would list its wait for at least half a minute.
+#[test]
+fn a_run_that_has_ended_is_not_listed_as_a_waiter() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let holder = Running::inside(&url, &["a"]);
+    let impatient = Running::script(&url, &["-w", "10", "a"], "echo entered");
+    until("the record of the wait", || listed_waiters(&url, "a") == 1);
+    assert_eq!(impatient.end().code, Some(75));
+    assert_eq!(listed_waiters(&url, "a"), 0, "it has given up");
+
+    let waiter = Running::script(&url, &["a"], "echo entered");
+    until("the record of the wait", || listed_waiters(&url, "a") == 1);
+    assert_eq!(holder.end().code, Some(0));
+    assert_eq!(waiter.end().code, Some(0));
+    let holder = Running::inside(&url, &["a"]);
+    assert_eq!(listed_waiters(&url, "a"), 0, "it has been inside");
+    // Nor is one that has waited, and whose command cannot be started.
+    let script = server.directory().join("script");
+    fs::write(&script, "#!/nowhere/sh\n").unwrap();
+    assert!(Command::new("chmod").arg("755").arg(&script).status().unwrap().success());
+    let waiter = Running::start(lockctl(&url, &["run", "a", "--", script.to_str().unwrap()]));
+    until("the record of the wait", || listed_waiters(&url, "a") == 1);
+    assert_eq!(holder.end().code, Some(0));
+    assert_eq!(waiter.end().code, Some(127));
+    let _holder = Running::inside(&url, &["a"]);
+    assert_eq!(listed_waiters(&url, "a"), 0, "its command was not started");
 }
 
 #[test]
