@@ -56,7 +56,7 @@ impl Signals {
     }
 
     /// The next signal that ends a process by default. The others have no meaning without a
-    /// command, except SIGTSTP, which stops this process.
+    /// command, except SIGTSTP, which stops this process unless nobody could continue it.
     ///
     /// # Cancel safety
     /// As for [`next`](Self::next).
@@ -64,7 +64,7 @@ impl Signals {
         loop {
             match self.next().await {
                 Signal::WINCH | Signal::CONT => {}
-                Signal::TSTP => super::stop_this_process(),
+                Signal::TSTP => super::stop_unless_orphaned(),
                 signal => return signal,
             }
         }

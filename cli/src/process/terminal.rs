@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 
 use nix::sys::signal::{SigSet, Signal as NixSignal, raise};
 use rustix::{
-    process::{Pid, Signal, getpid, kill_process},
+    process::Pid,
     termios::{tcgetpgrp, tcsetpgrp},
 };
 
@@ -33,11 +33,14 @@ impl Terminal {
         tcgetpgrp(io::stdin()).ok()
     }
 
-    /// Brings `group` to the foreground if this process is there.
-    pub(crate) fn lend(&self, group: Pid) {
-        if Self::foreground() == Some(self.own) {
+    /// Brings `group` to the foreground if this process is there. Returns `false` if another group
+    /// is.
+    pub(crate) fn lend(&self, group: Pid) -> bool {
+        let foreground = Self::foreground();
+        if foreground == Some(self.own) {
             set_foreground(group);
         }
+        foreground == Some(self.own) || foreground == Some(group)
     }
 
     /// Brings this process to the foreground if `group` is there, or was there and has ended.
@@ -60,13 +63,8 @@ fn set_foreground(group: Pid) {
     }
 }
 
-/// Stops this process. It goes on here when it is continued.
-pub(crate) fn stop_this_process() {
-    let _ = kill_process(getpid(), Signal::STOP);
-}
-
-/// The same, unless the group of this process is orphaned. Then no shell could continue it, and the
-/// system ignores this signal, unlike SIGSTOP.
+/// Stops this process, which goes on here when it is continued. It does not stop if its group is
+/// orphaned: then no shell could continue it, and the system ignores this signal, unlike SIGSTOP.
 pub(crate) fn stop_unless_orphaned() {
     // To this thread, so that it stops here and not some time later. SIGTSTP is caught.
     let _ = raise(NixSignal::SIGTTOU);

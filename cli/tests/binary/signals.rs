@@ -112,6 +112,20 @@ fn a_signal_that_was_ignored_before_stays_ignored() {
     assert_eq!(running.end().code, Some(0));
 }
 
+/// `lockctl run` in a process group of its own, as a shell starts it. Others may be orphaned, and are
+/// not stopped then.
+#[cfg(target_os = "linux")]
+fn job(url: &str, arguments: &[&str], script: &str) -> Running {
+    use std::os::unix::process::CommandExt;
+
+    use crate::program::lockctl;
+
+    let all = [&["run"], arguments, &["--", "sh", "-c", script]].concat();
+    let mut command = lockctl(url, &all);
+    command.process_group(0);
+    Running::start(command)
+}
+
 /// A stopped `lockctl` cannot renew, so the command must not run meanwhile. The lease is long, so
 /// that a busy machine does not end the command.
 #[test]
@@ -122,7 +136,7 @@ fn a_stop_stops_the_command_too() {
     let server = RedisServer::start();
     // Not a shell: one that waits in vfork(2) for a stopped child is not shown as stopped.
     let script = "trap '' TSTP; echo $$; exec sleep 600";
-    let mut running = Running::script(&server.url(), &["--kill-after", "0", "a"], script);
+    let mut running = job(&server.url(), &["--kill-after", "0", "a"], script);
     let (command, own) = (running.line(), running.pid().to_string());
     for _ in 0..3 {
         running.signal("TSTP");
@@ -144,7 +158,7 @@ fn a_loss_while_stopped_is_noticed_before_the_command_goes_on() {
     let server = RedisServer::start();
     let script = "trap '' TSTP TERM; echo $$; while :; do sleep 0.02; done; echo went on";
     let _quiet = QUIET.blocking_lock();
-    let mut running = Running::script(&server.url(), &["--lease", "6", "a"], script);
+    let mut running = job(&server.url(), &["--lease", "6", "a"], script);
     let (command, own) = (running.line(), running.pid().to_string());
     running.signal("TSTP");
     until("the stop", || matches!(state(&own), Some('T' | 'Z')));

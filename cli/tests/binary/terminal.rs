@@ -6,7 +6,10 @@ use std::process::Command;
 
 use lockcore_testkit::RedisServer;
 
-use crate::program::{End, Running, code, is_free, lockctl};
+use crate::{
+    program::{End, Running, code, is_free, lockctl, shown, until},
+    tmux::Tmux,
+};
 
 /// `lockctl` with `arguments`, quoted for a shell, on a terminal of its own.
 fn on_terminal(url: &str, arguments: &str) -> Running {
@@ -54,6 +57,44 @@ fn the_keys_for_interrupting_reach_the_command() {
     running.tell("\u{3}");
     wait_for(&mut running, "stopped");
     assert_eq!(running.end().code, Some(6));
+}
+
+/// `script` starts `lockctl` as the leader of a session, as sshd does.
+#[test]
+fn the_key_for_stopping_does_not_stop_what_no_shell_could_continue() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let script = r#"run a -- sh -c 'echo ready; read x; echo "got <$x>"; exit 5'"#;
+    let mut running = on_terminal(&url, script);
+    wait_for(&mut running, "ready");
+    running.tell("\u{1a}hello\n");
+    wait_for(&mut running, "got <hello>");
+    assert_eq!(running.end().code, Some(5));
+
+    let holder = Running::inside(&url, &["--fair", "a"]);
+    let mut waiter = on_terminal(&url, "run --fair a -- echo entered");
+    until("the place in the queue", || {
+        shown(&url, "a")["queue"].as_array().is_some_and(|queue| queue.len() == 1)
+    });
+    waiter.tell("\u{1a}\n");
+    // The terminal echoes the key when it sends the signal.
+    wait_for(&mut waiter, "^Z");
+    assert_eq!(holder.end().code, Some(0));
+    wait_for(&mut waiter, "entered");
+    assert_eq!(waiter.end().code, Some(0));
+}
+
+#[test]
+fn a_shell_stops_and_continues_the_command() {
+    let server = RedisServer::start();
+    let tmux = Tmux::start(&server.url(), 80, 24);
+    tmux.command(r#""$LOCKCTL" run a -- sh -c 'echo rea""dy; read x; echo "got <$x>"'"#);
+    tmux.until_shown(&["ready\n"]);
+    tmux.press(&["C-z"]);
+    tmux.until_shown(&["Stopped"]);
+    tmux.command("fg");
+    tmux.command("hello");
+    tmux.until_shown(&["got <hello>"]);
 }
 
 #[test]

@@ -23,7 +23,7 @@ use super::{
 use crate::{
     exit::Exit,
     output,
-    process::{Group, Guard, Reach, Reaped, Signals, Terminal, since_boot, stop_this_process},
+    process::{Group, Guard, Reach, Reaped, Signals, Terminal, since_boot, stop_unless_orphaned},
 };
 
 /// The longest time between two looks at the deadline. The timers do not count the time that the
@@ -294,30 +294,28 @@ impl<'a> Supervisor<'a> {
                 // A process that does not stop would run on while nobody renews the lease.
                 self.group.signal(Signal::STOP);
                 self.stop();
+                self.go_on();
             }
-            Signal::CONT => {
-                // This process may have been stopped, and the command with it. If the hold has not
-                // survived that, the command must not go on.
-                self.look_at_lease(since_boot());
-                if self.is_ended_for_loss {
-                    return;
-                }
-                if let Some(terminal) = &self.terminal {
-                    terminal.lend(self.group.id());
-                }
-                self.group.signal(Signal::CONT);
-            }
+            Signal::CONT => self.go_on(),
             other => self.group.signal(other),
         }
     }
 
     /// The command was stopped by `signal`.
     fn on_stop(&mut self, signal: i32) {
+        let uses_terminal = signal == Signal::TTIN.as_raw() || signal == Signal::TTOU.as_raw();
         if self.terminal.is_some() {
             // By Ctrl-Z, or because it has tried to use the terminal in the background: the shell
             // learns of it, and can bring both of us back.
             self.stop();
-        } else if signal == Signal::TTIN.as_raw() || signal == Signal::TTOU.as_raw() {
+            // In the background, it would try again and be stopped again.
+            let is_in_foreground = self.lend();
+            if is_in_foreground || !uses_terminal {
+                self.go_on();
+                return;
+            }
+        }
+        if uses_terminal {
             output::tell(
                 "the command was stopped because it uses the terminal, which it only can if stdin \
                  and stdout are the terminal and lockctl is in the foreground",
@@ -325,13 +323,28 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Stops this process. When it is continued, [`look`](Self::look) sees first whether the hold
-    /// has outlived that, and SIGCONT comes as a signal afterwards.
+    /// Stops this process, unless no shell could continue it.
     fn stop(&mut self) {
         if let Some(terminal) = &self.terminal {
             terminal.take_back(self.group.id());
         }
-        stop_this_process();
+        stop_unless_orphaned();
+    }
+
+    /// Lets the command go on, after this process was stopped or instead of that. If it was
+    /// stopped, SIGCONT comes as a signal as well, and this happens again.
+    fn go_on(&mut self) {
+        // If the hold has not survived that, the command must not go on.
+        self.look_at_lease(since_boot());
+        if !self.is_ended_for_loss {
+            self.lend();
+            self.group.signal(Signal::CONT);
+        }
+    }
+
+    /// Lends the terminal to the command. Returns `false` if it is not in the foreground then.
+    fn lend(&self) -> bool {
+        self.terminal.as_ref().is_some_and(|terminal| terminal.lend(self.group.id()))
     }
 }
 
