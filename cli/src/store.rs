@@ -55,7 +55,9 @@ impl StoreUrl {
     }
 
     fn new(url: &str, origin: &str) -> Result<Self, Failure> {
-        let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
+        // Without the slashes, as in `unix:/run/redis.sock`, messages could not tell that it is a URL
+        // and would show its password.
+        let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
         let kind = match scheme.as_str() {
             "redis" | "rediss" | "valkey" | "valkeys" | "unix" | "redis+sentinel"
             | "rediss+sentinel" | "redis+cluster" | "rediss+cluster" => Kind::Redis,
@@ -66,8 +68,8 @@ impl StoreUrl {
             _ => {
                 return Err(Failure::usage(format!(
                     "{origin} has no scheme that is known; begin it with redis://, rediss://, \
-                     valkey://, redis+sentinel://, redis+cluster://, postgres://, etcd:// or \
-                     etcds://"
+                     valkey://, unix://, redis+sentinel://, redis+cluster://, postgres://, \
+                     etcd:// or etcds://"
                 )));
             }
         };
@@ -245,8 +247,11 @@ mod tests {
         assert_eq!(kind("rediss+sentinel://h/m"), Some(Kind::Redis));
         assert_eq!(kind("PostgreSQL://h/db"), Some(Kind::Postgres));
         assert_eq!(kind("etcds://h"), Some(Kind::Etcd { tls: true }));
-        let failure = StoreUrl::new("mysql://me:secret@h", "--url").err().unwrap().to_string();
-        assert!(failure.contains("--url") && !failure.contains("secret"), "{failure}");
+        for wrong in ["mysql://me:secret@h", "unix:/run/redis?pass=secret", "redis:secret@h", ""] {
+            let failure = StoreUrl::new(wrong, "--url").err().unwrap().to_string();
+            assert!(failure.contains("--url") && !failure.contains("secret"), "{failure}");
+        }
+        assert_eq!(kind("unix:///run/redis?pass=secret"), Some(Kind::Redis));
     }
 
     #[test]

@@ -197,3 +197,14 @@ fn help_pages_and_completions_are_written() {
         assert!(end("", &["completions", shell]).stdout.contains("at-least"), "{shell}");
     }
 }
+
+#[test]
+fn a_url_without_slashes_is_refused_and_its_password_is_not_shown() {
+    for url in ["unix:/nowhere/redis.sock?pass=hunter2", "redis:hunter2@127.0.0.1"] {
+        for arguments in [&["ls", "-v"][..], &["run", "-v", "a", "--", "true"]] {
+            let end = end(url, arguments);
+            assert_eq!(end.code, Some(64), "{end:?}");
+            assert!(end.stderr.contains("unix://") && !end.stderr.contains("hunter2"), "{end:?}");
+        }
+    }
+}
