@@ -187,12 +187,13 @@ impl EtcdUrl {
                 "the URL of etcd has a `?` or `#`; its form is {FORM}, and these are %3F and %23"
             )));
         }
-        // The last one: a password may contain an unescaped `@`, and a host cannot.
-        let (login, place) = match rest.rsplit_once('@') {
-            Some((login, place)) => (Some(login), place),
-            None => (None, rest),
+        let (members, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+        // The last one: a password may contain an unescaped `@`, and a host cannot. A prefix may
+        // contain one as well.
+        let (login, hosts) = match members.rsplit_once('@') {
+            Some((login, hosts)) => (Some(login), hosts),
+            None => (None, members),
         };
-        let (hosts, prefix) = place.split_once('/').unwrap_or((place, ""));
         let hosts: Vec<&str> = hosts.split(',').filter(|host| !host.is_empty()).collect();
         if hosts.is_empty() {
             return Err(Failure::usage(format!("the URL of etcd has no host; its form is {FORM}")));
@@ -260,6 +261,9 @@ mod tests {
         assert_eq!(url.endpoints, ["http://a:1", "http://b"]);
         assert_eq!(url.user, Some(("me".into(), "p@s@".into())));
         assert_eq!(url.prefix.as_deref(), Some("shop/locks"));
+        let url = EtcdUrl::parse("etcd://h:2379/pre@fix", false).unwrap();
+        assert_eq!((url.endpoints, url.user), (vec!["http://h:2379".into()], None));
+        assert_eq!(url.prefix.as_deref(), Some("pre@fix"));
         let url = EtcdUrl::parse("etcds://a", true).unwrap();
         assert_eq!((url.endpoints, url.prefix), (vec!["https://a".into()], None));
         for wrong in ["etcd://", "etcd:///x", "etcd://secret@h", "etcd://h?tls"] {
