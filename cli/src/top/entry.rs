@@ -19,7 +19,7 @@ pub(crate) struct Entry {
     /// `true` if that holder came while the name was watched, so that the time is exact.
     came: bool,
     waiting_since: Option<Instant>,
-    /// The longest rest of the lease that was seen with these holders.
+    /// The longest rest of the lease that was seen with these holders since its last renewal.
     longest_left: f64,
 }
 
@@ -47,13 +47,26 @@ impl Entry {
 
     /// Takes the next look at it.
     pub(crate) fn update(&mut self, report: Report, now: Instant) -> Change {
+        if report.error.is_some() {
+            // The last known state stays, because the holders may be the same afterwards.
+            self.report.error = report.error;
+            return Change::default();
+        }
+        if self.report.error.is_some() && self.report.kind.is_none() {
+            // It was never read, so its holders may be old ones.
+            *self = Self::new(report, now, false);
+            return Change::default();
+        }
         let is_old = |owner: &str| self.report.holders.iter().any(|holder| holder.owner == owner);
         let grants = report.holders.iter().filter(|holder| !is_old(&holder.owner)).count() as u64;
         let stays = report.holders.iter().any(|holder| is_old(&holder.owner));
         let ran_out = if stays { 0 } else { self.ran_out(now) };
         let left = report.lease_left_seconds.unwrap_or(0.0);
         if stays {
-            self.longest_left = self.longest_left.max(left);
+            // A renewal may give less than the first lease, as with `--at-least` of `lockctl run`.
+            if left > self.report.lease_left_seconds.unwrap_or(0.0) {
+                self.longest_left = left;
+            }
         } else {
             self.longest_left = left;
             self.held_since = report.held.then_some(now);
@@ -107,7 +120,7 @@ impl Entry {
 
 #[cfg(test)]
 mod tests {
-    use lockcore::{Holder, LockState, Mode};
+    use lockcore::{BackendError, BackendErrorKind, Holder, LockState, Mode};
 
     use super::*;
 
@@ -148,5 +161,35 @@ mod tests {
         assert_eq!((left, (share * 6.0).round()), (Duration::from_secs(5), 1.0));
         entry.update(look(&["x:1"], 29.0, &[]), after(21));
         assert_eq!(entry.ran_out(after(99)), 0, "it was renewed");
+    }
+
+    #[test]
+    fn a_name_that_is_unreadable_once_keeps_its_holders() {
+        let now = Instant::now();
+        let after = |seconds| now + Duration::from_secs(seconds);
+        let error = BackendError::new(BackendErrorKind::Permission, "no right");
+        let unreadable = || Report::unreadable("a", &error);
+        let mut entry = Entry::new(look(&["x:1"], 30.0, &["y:1"]), now, true);
+        assert_eq!(entry.update(unreadable(), after(2)), Change::default());
+        assert!(entry.report.error.is_some());
+        assert_eq!(entry.update(look(&["x:1"], 28.0, &["y:1"]), after(4)), Change::default());
+        assert!(entry.report.error.is_none());
+        assert_eq!(entry.held_for(after(4)), Some((Duration::from_secs(4), false)));
+        assert_eq!(entry.waited_for(after(4)), Some(Duration::from_secs(4)));
+        let mut entry = Entry::new(unreadable(), now, true);
+        assert_eq!(entry.update(look(&["x:1"], 30.0, &[]), after(2)), Change::default());
+        assert_eq!(entry.held_for(after(2)), Some((Duration::ZERO, true)));
+    }
+
+    #[test]
+    fn a_renewal_may_be_shorter_than_the_first_lease() {
+        let now = Instant::now();
+        let after = |seconds| now + Duration::from_secs(seconds);
+        let mut entry = Entry::new(look(&["x:1"], 600.0, &[]), now, true);
+        entry.update(look(&["x:1"], 21.0, &[]), after(579));
+        entry.update(look(&["x:1"], 30.0, &[]), after(580));
+        entry.update(look(&["x:1"], 20.0, &[]), after(590));
+        assert!(entry.lease(after(590)).unwrap().1 > EBBING);
+        assert_eq!(entry.ran_out(after(620)), 0, "it was renewed until the last look");
     }
 }
