@@ -35,6 +35,16 @@ pub(crate) struct Wait {
     pub(crate) client: Who,
 }
 
+/// Clients that wait for each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Deadlock {
+    /// The names that they wait for.
+    pub(crate) names: Vec<String>,
+    /// `false` if it is none when a task does several things side by side, or has given its guard
+    /// to another task.
+    pub(crate) is_certain: bool,
+}
+
 /// Returns `true` if an error says that there are no records, or that this user may not read them.
 fn is_beside(kind: BackendErrorKind) -> bool {
     matches!(kind, BackendErrorKind::Unsupported | BackendErrorKind::Permission)
@@ -71,15 +81,18 @@ impl Clients {
         waits
     }
 
-    /// The names of each deadlock.
-    pub(crate) fn deadlocks(&self) -> Vec<Vec<String>> {
+    /// The deadlocks, the certain ones first.
+    pub(crate) fn deadlocks(&self) -> Vec<Deadlock> {
         let cycles = self.waits.cycles().iter();
-        let deadlocks = cycles.filter(|cycle| cycle.kind() != CycleKind::Passing);
-        deadlocks
-            .map(|cycle| {
-                cycle.links().iter().map(|link| link.waiting().lock().to_owned()).collect()
+        let mut deadlocks: Vec<Deadlock> = cycles
+            .filter(|cycle| cycle.kind() != CycleKind::Passing)
+            .map(|cycle| Deadlock {
+                names: cycle.links().iter().map(|link| link.waiting().lock().to_owned()).collect(),
+                is_certain: cycle.kind() == CycleKind::Deadlock,
             })
-            .collect()
+            .collect();
+        deadlocks.sort_by_key(|deadlock| !deadlock.is_certain);
+        deadlocks
     }
 }
 
@@ -169,8 +182,9 @@ mod tests {
         tokio::time::sleep(Duration::from_secs(10)).await;
         let clients = Clients::read(&store, &mut Pace::new(0)).await.unwrap();
         let mut deadlocks = clients.deadlocks();
-        deadlocks.iter_mut().for_each(|names| names.sort());
-        assert_eq!(deadlocks, [["a", "b"]]);
+        deadlocks.iter_mut().for_each(|deadlock| deadlock.names.sort());
+        let names = ["a", "b"].map(str::to_owned).to_vec();
+        assert_eq!(deadlocks, [Deadlock { names, is_certain: true }]);
         owners.iter().for_each(JoinHandle::abort);
     }
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::entry::Entry;
-use crate::{glob::Glob, report::Report};
+use crate::{clients::Deadlock, glob::Glob, report::Report};
 
 /// The number of samples that are kept: as many as the widest plot has columns.
 const LONGEST_HISTORY: usize = 512;
@@ -20,8 +20,8 @@ const NOTICE_TIME: Duration = Duration::from_secs(8);
 /// News from the store.
 #[derive(Debug)]
 pub(crate) enum News {
-    /// A sweep began. These are the names, and those of each deadlock.
-    Began { names: HashSet<String>, deadlocks: Vec<Vec<String>> },
+    /// A sweep began. These are the names, and the deadlocks.
+    Began { names: HashSet<String>, deadlocks: Vec<Deadlock> },
     /// Names that were looked at, with reports of those in use. `done` is the number that the sweep
     /// has looked at, if these belong to it.
     Looked { names: Vec<String>, reports: Vec<Report>, done: Option<usize> },
@@ -117,8 +117,8 @@ pub(crate) struct Model {
     history: VecDeque<Sample>,
     grants: VecDeque<(Instant, u64)>,
     pub(crate) ran_out: u64,
-    /// The names of each deadlock, as the records of clients tell of them.
-    pub(crate) deadlocks: Vec<Vec<String>>,
+    /// The deadlocks that the records of clients tell of, the certain ones first.
+    pub(crate) deadlocks: Vec<Deadlock>,
     pub(crate) sort: Sort,
     pub(crate) filter: String,
     /// The selected name. It stays selected when the order changes.

@@ -15,7 +15,7 @@ use super::{
     bars::short_time,
     model::{Dialog, Model, Release, Sample},
 };
-use crate::output::escaped;
+use crate::{clients::Deadlock, output::escaped};
 
 mod details;
 mod table;
@@ -220,9 +220,15 @@ fn foot_line(model: &Model, theme: Theme) -> Line<'static> {
     }
     match (model.notice(), model.deadlocks.first()) {
         (Some(notice), _) => Line::styled(format!(" {}", escaped(notice)), theme.title()),
-        (None, Some(names)) => {
-            let text = format!(" DEADLOCK over {}", escaped(&names.join(", ")));
-            Line::styled(text, theme.alarm())
+        (None, Some(Deadlock { names, is_certain })) => {
+            let names = escaped(&names.join(", "));
+            match is_certain {
+                true => Line::styled(format!(" DEADLOCK over {names}"), theme.alarm()),
+                false => {
+                    let text = format!(" probably a deadlock over {names}; see lockctl doctor");
+                    Line::styled(text, theme.waiting())
+                }
+            }
         }
         (None, None) => Line::from(
             " ? help  / filter  s sort  Enter details  f force release  q quit".to_owned(),
@@ -230,10 +236,11 @@ fn foot_line(model: &Model, theme: Theme) -> Line<'static> {
     }
 }
 
+/// The question comes first, so that a long text or a small terminal does not push it off the box.
 fn question(release: &Release) -> String {
     format!(
-        " {} is held by {}.\n\n The holder goes on until it notices, beside the next one.\n\n Take \
-         it away? [y/N]",
+        " Take it away? [y/N]\n\n {} is held by {}.\n\n The holder goes on until it notices, beside \
+         the next one.",
         escaped(&release.name),
         escaped(&release.in_short)
     )

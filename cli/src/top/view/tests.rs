@@ -126,6 +126,13 @@ fn dialogs_say_what_they_ask() {
     let asked = screen(&mut model, 80, 24);
     line_with(&asked, "order:2 is held by web\\u{7}-2 shop 7");
     line_with(&asked, "Take it away? [y/N]");
+    // Words that are too long for the rest of a line leave it empty.
+    let name = ["twenty-five-characters-25"; 40].join(" ");
+    let (holders, in_short) = ("x".to_owned(), "web-2 shop 7".to_owned());
+    model.dialog = Dialog::Release(Release { name, holders, in_short });
+    for (width, height) in [(40, 10), (80, 24)] {
+        line_with(&screen(&mut model, width, height), "Take it away? [y/N]");
+    }
     model.dialog = Dialog::Lapsed("order:2\u{7}".into());
     line_with(&screen(&mut model, 80, 24), "order:2\\u{7} has another holder by now");
     model.dialog = Dialog::Filter;
@@ -152,10 +159,15 @@ fn a_store_that_is_away_and_a_sweep_under_way_are_said() {
 #[test]
 fn a_deadlock_is_said() {
     let mut model = busy();
-    let deadlocks = vec![vec!["order:1".to_owned(), "x\u{7}".to_owned()]];
+    let names = vec!["order:1".to_owned(), "x\u{7}".to_owned()];
+    let deadlocks = vec![Deadlock { names: names.clone(), is_certain: true }];
     model.hear(News::Began { names: ["order:1".to_owned()].into(), deadlocks }, Instant::now());
     let said = screen(&mut model, 80, 24);
     assert!(said[23].starts_with(" DEADLOCK over order:1, x\\u{7}"), "{}", said[23]);
+    let deadlocks = vec![Deadlock { names, is_certain: false }];
+    model.hear(News::Began { names: ["order:1".to_owned()].into(), deadlocks }, Instant::now());
+    let said = screen(&mut model, 80, 24);
+    assert!(said[23].starts_with(" probably a deadlock over order:1, x\\u{7}"), "{}", said[23]);
 }
 
 #[test]
