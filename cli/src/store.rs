@@ -2,7 +2,9 @@
 
 use std::{env, sync::Arc, time::Instant};
 
-use lockcore::{Diagnosis, LockName, Locks, LocksBuilder, backend::Backend};
+use lockcore::{
+    BackendError, BackendErrorKind, Diagnosis, LockName, Locks, LocksBuilder, backend::Backend,
+};
 use lockcore_etcd::{EtcdBackend, EtcdBackendBuilder};
 use lockcore_postgres::PostgresBackend;
 use lockcore_redis::RedisBackend;
@@ -86,14 +88,9 @@ impl StoreUrl {
         Ok(self.backend_and_locks(true).await?.1)
     }
 
-    /// Connects to the store, to look at it.
+    /// Connects to the store, to look at it. Nothing is created, so that a mistake in the URL leaves
+    /// nothing in the database of somebody else.
     pub(crate) async fn open(&self) -> Result<Store, Failure> {
-        let (backend, locks) = self.backend_and_locks(true).await?;
-        Ok(Store { backend, locks: locks.build()? })
-    }
-
-    /// The same, if everything that it needs exists: nothing is created.
-    pub(crate) async fn open_as_it_is(&self) -> Result<Store, Failure> {
         let (backend, locks) = self.backend_and_locks(false).await?;
         Ok(Store { backend, locks: locks.build()? })
     }
@@ -108,7 +105,7 @@ impl StoreUrl {
             Kind::Redis => self.both(RedisBackend::connect(&self.url).await?),
             Kind::Postgres => {
                 let builder = PostgresBackend::builder(&self.url).migrate(migrates);
-                self.both(builder.connect().await?)
+                self.both(builder.connect().await.map_err(of_postgres)?)
             }
             Kind::Etcd { tls } => self.both(EtcdUrl::parse(&self.url, tls)?.connect().await?),
         };
@@ -142,6 +139,23 @@ impl StoreUrl {
             Kind::Postgres => PostgresBackend::builder(&self.url).diagnose().await?,
             Kind::Etcd { tls } => EtcdUrl::parse(&self.url, tls)?.builder().diagnose().await?,
         })
+    }
+}
+
+/// The failure of a connection to PostgreSQL, in terms of the command line.
+fn of_postgres(error: BackendError) -> Failure {
+    let lacks_schema = error.kind() == BackendErrorKind::Configuration
+        && error.to_string().contains("has version");
+    let failure = Failure::from(error);
+    match lacks_schema {
+        true => Failure::new(
+            failure.exit,
+            format!(
+                "{failure}; this command only looks at the schema: if it is the right database, \
+                 the first `lockctl run` makes or migrates it"
+            ),
+        ),
+        false => failure,
     }
 }
 

@@ -74,7 +74,7 @@ pub(crate) async fn doctor(args: &Args, common: &Common) -> Result<Exit, Failure
 async fn look_for_deadlocks(store: &StoreUrl, diagnosis: &mut Diagnosis) {
     // A store that refuses clients has its finding already, and in a store that was never used,
     // nobody waits.
-    let Ok(store) = store.open_as_it_is().await else { return };
+    let Ok(store) = store.open().await else { return };
     let found = timeout(LONGEST_LOOK, deadlocks(&store.locks)).await;
     let unknown = match found {
         Ok(Ok(found)) => return found.into_iter().for_each(|finding| diagnosis.add(finding)),

@@ -39,6 +39,21 @@ async fn nothing_is_found_on_a_sound_postgresql() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_only_looks_at_postgresql_creates_no_schema() {
+    let server = server(&[]);
+    let url = server.url();
+    let schemas = "SELECT count(*) FROM pg_namespace WHERE nspname = 'lockcore'";
+    for arguments in [&["ls"][..], &["show", "a"], &["release", "a", "--force", "--yes"]] {
+        let end = end(&url, arguments);
+        assert!(end.code.is_some_and(|code| code > 1), "{end:?}");
+        assert!(end.stderr.contains("the first `lockctl run`"), "{end:?}");
+        assert_eq!(server.query(schemas).await, [["0"]], "{arguments:?}");
+    }
+    assert_eq!(code(&url, &["run", "a", "--", "true"]), 0, "makes the schema");
+    assert_eq!(code(&url, &["ls"]), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn settings_of_postgresql_that_lose_locks_are_found() {
     finds(&PostgresServer::start().url(), "problem durability");
     finds(&server(&["full_page_writes=off"]).url(), "problem durability");
