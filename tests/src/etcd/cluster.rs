@@ -12,6 +12,8 @@ use etcd_client::{Client, ConnectOptions, Error};
 
 use super::launch::{EtcdStartError, Launch, data, failed, free_port, new_directory, ready};
 
+use crate::stopping::until_stopped;
+
 /// How many ports are tried if other processes take them first.
 const ATTEMPTS: u32 = 20;
 
@@ -266,8 +268,12 @@ impl EtcdCluster {
 
     /// Freezes a member with SIGSTOP: its connections stay open, but it does not answer.
     pub fn freeze(&mut self, index: usize) {
-        self.members[index].signal("STOP");
-        self.members[index].is_frozen = true;
+        let member = &mut self.members[index];
+        member.signal("STOP");
+        member.is_frozen = true;
+        if let Some(process) = &member.process {
+            until_stopped(&[process.id()]);
+        }
     }
 
     /// Resumes a frozen member with SIGCONT.

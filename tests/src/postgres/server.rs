@@ -13,6 +13,8 @@ use tokio_postgres::{NoTls, SimpleQueryMessage};
 
 use super::launch::{PostgresStartError, data, failed, free_port, give, new_directory, run, spawn};
 
+use crate::stopping::until_stopped;
+
 /// How many ports are tried if other processes take them first.
 const ATTEMPTS: u32 = 20;
 
@@ -236,8 +238,10 @@ impl PostgresServer {
         let main = self.process.id();
         // From then on there are no new child processes.
         send("STOP", &[main]);
+        until_stopped(&[main]);
         let children = self.children();
         send("STOP", &children);
+        until_stopped(&children);
         *self.frozen() = [&[main][..], &children].concat();
     }
 

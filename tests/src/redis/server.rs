@@ -15,6 +15,8 @@ use super::{
     launch::{Launch, configuration_file, free_port, new_directory, socket},
 };
 
+use crate::stopping::until_stopped;
+
 /// How many ports are tried if other processes take them first.
 const ATTEMPTS: u32 = 20;
 
@@ -304,7 +306,10 @@ impl RedisServer {
             .status();
         assert!(sent.is_ok_and(|status| status.success()), "kill -{signal} failed");
         match signal {
-            "STOP" => self.is_frozen.store(true, Ordering::Relaxed),
+            "STOP" => {
+                until_stopped(&[self.process.id()]);
+                self.is_frozen.store(true, Ordering::Relaxed);
+            }
             "CONT" => self.is_frozen.store(false, Ordering::Relaxed),
             _ => {}
         }
