@@ -173,7 +173,7 @@ impl Connection {
         match tokio::time::timeout(waited, answer).await {
             Ok(answer) => {
                 live.answered();
-                if answer.as_ref().is_err_and(error::is_of_another_session) {
+                if answer.as_ref().is_err_and(error::needs_another_session) {
                     live.given_up.notify_one();
                 }
                 answer.map_err(|error| error::of_request(error, doing, &self.address))

@@ -100,10 +100,11 @@ fn may_come_after_the_end(code: &SqlState) -> bool {
     matches!(code.code().get(..2), Some("08" | "57" | "58" | "XX"))
 }
 
-/// Returns `true` if the session does not know a prepared statement, so that it must be another
-/// session.
-pub(crate) fn is_of_another_session(error: &Error) -> bool {
-    error.code() == Some(&SqlState::INVALID_SQL_STATEMENT_NAME)
+/// Returns `true` if a request needs another session: this one does not know a prepared statement,
+/// so that a pooler must have replaced it, or its server takes no writes any more.
+pub(crate) fn needs_another_session(error: &Error) -> bool {
+    let codes = [SqlState::INVALID_SQL_STATEMENT_NAME, SqlState::READ_ONLY_SQL_TRANSACTION];
+    error.code().is_some_and(|code| codes.contains(code))
 }
 
 fn kind_of(said: &DbError) -> BackendErrorKind {

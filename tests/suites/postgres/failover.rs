@@ -70,6 +70,31 @@ async fn a_first_host_that_is_frozen_keeps_nobody_from_the_next_one() {
     primary.thaw();
 }
 
+/// As an operator begins to switch over. The sessions stay up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_that_takes_no_writes_any_more_is_left_for_the_next_one() {
+    let primary = PostgresServer::start();
+    let replica = primary.start_replica();
+    let hosts = format!("127.0.0.1:{},127.0.0.1:{}", primary.port(), replica.port());
+    let backend =
+        PostgresBackend::connect(format!("postgresql://postgres@{hosts}/postgres")).await.unwrap();
+    let locks = Locks::builder(backend).retry_for(Duration::from_secs(30)).build().unwrap();
+    locks.lock("order").acquire().await.unwrap().release().await.unwrap();
+    until("the schema", || async { replica.try_query("TABLE lockcore.hold").await.is_ok() }).await;
+    primary.query("ALTER SYSTEM SET default_transaction_read_only = on").await;
+    primary.query("SELECT pg_reload_conf()").await;
+    replica.query("SELECT pg_promote()").await;
+    let mut number = 0;
+    let mut is_there = async || {
+        number += 1;
+        let guard = locks.lock(format!("order:{number}")).acquire().await.unwrap();
+        let is_there = has_hold(&replica).await;
+        guard.release().await.unwrap();
+        is_there
+    };
+    soon("the other host", async { while !is_there().await {} }).await;
+}
+
 /// Without a server that takes writes, the error says so, and nothing is granted by the replica.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_grants_nothing() {
