@@ -4,7 +4,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use lockcore::{BackendError, BackendErrorKind, Diagnosis, Finding, Severity};
 use tokio::sync::mpsc;
-use tokio_postgres::{Row, types::FromSql};
+use tokio_postgres::{Notification, Row, types::FromSql};
 use uuid::Uuid;
 
 use crate::{
@@ -107,10 +107,23 @@ impl PostgresBackend {
     }
 }
 
+/// Opens a connection to the server that takes writes, or to a replica if there is none.
+async fn open(
+    target: &Target,
+    inbox: Option<mpsc::UnboundedSender<Notification>>,
+) -> Result<Opened, BackendError> {
+    match target.open(inbox.clone()).await {
+        Err(error) if error.kind() == BackendErrorKind::ReadOnly => {
+            target.of_any_role().open(inbox).await
+        }
+        opened => opened,
+    }
+}
+
 /// Examines the server of `patient`.
 pub(crate) async fn diagnose(patient: &Patient) -> Result<Diagnosis, BackendError> {
-    let target = patient.requests.of_any_role();
-    let Opened { client, driver } = target.open(None).await?;
+    let target = &patient.requests;
+    let Opened { client, driver } = open(target, None).await?;
     let mut session = Session {
         client,
         _driver: driver,
@@ -439,7 +452,7 @@ impl Session {
     async fn messages(&mut self, wakeups: &Target) -> Result<(), BackendError> {
         const DOING: &str = "listening";
         let (sender, mut inbox) = mpsc::unbounded_channel();
-        let opened = wakeups.of_any_role().open(Some(sender)).await;
+        let opened = open(wakeups, Some(sender)).await;
         let Opened { client, driver } = match opened {
             Ok(opened) => opened,
             Err(error) => {

@@ -63,6 +63,9 @@ async fn settings_of_postgresql_that_lose_locks_are_found() {
     let replica = primary.start_replica();
     let found = found_but_latency(&replica.url());
     assert!(found.contains(&"problem replica".to_owned()), "{found:?}");
+    let hosts = format!("127.0.0.1:{},127.0.0.1:{}", replica.port(), primary.port());
+    let found = found_but_latency(&format!("postgresql://postgres@{hosts}/postgres"));
+    assert!(!found.contains(&"problem replica".to_owned()), "the other host is used: {found:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
