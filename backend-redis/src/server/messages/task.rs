@@ -8,7 +8,10 @@ use std::{
 
 use lockcore::{BackendError, BackendErrorKind};
 use redis::{PushInfo, PushKind};
-use tokio::sync::{Notify, mpsc::UnboundedReceiver, oneshot, watch};
+use tokio::{
+    sync::{Notify, mpsc::UnboundedReceiver, oneshot, watch},
+    time::Instant,
+};
 
 use super::{
     ChannelKind,
@@ -99,7 +102,12 @@ impl ListenerTask {
     /// Handles requests until the last handle is dropped.
     pub(super) async fn serve(mut self, mut requests: UnboundedReceiver<ListenerRequest>) {
         let mut changes = self.commands.changes();
+        // Requests do not delay the next ping: most need no answer of the server.
+        let mut next_ping = Instant::now() + PING_EVERY;
         loop {
+            if !self.has_subscriptions() {
+                next_ping = Instant::now() + PING_EVERY;
+            }
             let broken = self.broken.clone();
             let pause = self.pace.pause();
             tokio::select! {
@@ -119,8 +127,9 @@ impl ListenerTask {
                 () = tokio::time::sleep(pause), if self.is_interrupted() => {
                     self.restore().await;
                 }
-                () = tokio::time::sleep(PING_EVERY), if self.has_subscriptions() => {
+                () = tokio::time::sleep_until(next_ping), if self.has_subscriptions() => {
                     self.ping().await;
+                    next_ping = Instant::now() + PING_EVERY;
                 }
             }
         }
