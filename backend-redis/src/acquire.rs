@@ -104,7 +104,7 @@ impl ReleaseUnanswered<'_> {
     fn is_too_late(&self) -> bool {
         match self.sent {
             Sent::Single(connection) => self.backend.has_sentinels() && !connection.is_usable(),
-            Sent::Cluster(..) => false,
+            Sent::Cluster(_, trail) => trail.is_given_up(),
         }
     }
 

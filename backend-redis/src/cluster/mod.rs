@@ -148,6 +148,12 @@ impl Trail {
         self.hop.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Returns `true` if the connection that the request was sent on has been given up since: its
+    /// node may have been succeeded.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.get().is_some_and(|hop| !hop.connection.is_usable())
+    }
+
     /// Takes the trail, if the request may have been carried out.
     pub(crate) fn take(&self) -> Option<Self> {
         let hop = self.hop.lock().unwrap_or_else(PoisonError::into_inner).take();

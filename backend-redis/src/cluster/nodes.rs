@@ -116,9 +116,11 @@ impl Locate for NodeLocation {
         let topology = self.cluster.upgrade().map(|cluster| cluster.topology.subscribe());
         let Some(mut topology) = topology else { return pending().await };
         let is_primary = |map: &Arc<SlotMap>| map.primaries().contains(&self.node);
-        let was_primary = is_primary(&topology.borrow());
-        if !was_primary || topology.wait_for(|map| !is_primary(map)).await.is_err() {
-            // The node is only asked for the map, or the cluster is gone.
+        // A node that is only asked for the map may never be a primary. One to which slots are
+        // moving is not yet.
+        let became_primary = topology.wait_for(is_primary).await.is_ok();
+        if !became_primary || topology.wait_for(|map| !is_primary(map)).await.is_err() {
+            // The cluster is gone.
             pending::<()>().await;
         }
     }
