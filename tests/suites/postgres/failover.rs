@@ -57,8 +57,9 @@ async fn a_first_host_that_is_frozen_keeps_nobody_from_the_next_one() {
     let locks = Locks::builder(backend).retry_for(Duration::from_secs(30)).build().unwrap();
     let before = locks.lock("order").acquire().await.unwrap();
     let token = before.token();
+    until("its replication", || async { has_hold(&replica).await }).await;
     before.release().await.unwrap();
-    until("its replication", || async { !has_hold(&replica).await }).await;
+    until("that of its release", || async { !has_hold(&replica).await }).await;
     primary.freeze();
     replica.query("SELECT pg_promote()").await;
     let guard = soon("the lock", locks.lock("order").acquire()).await.unwrap();
