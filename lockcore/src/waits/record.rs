@@ -170,6 +170,11 @@ impl WaitRecord {
         (id, self.number, &self.lock, &self.mode)
     }
 
+    /// The owner, if it waits in the client `id`. Named owners are the same in all clients.
+    pub(super) fn owner_in<'a>(&'a self, id: &'a str) -> (Option<&'a str>, &'a str) {
+        ((!self.named).then_some(id), &self.owner)
+    }
+
     /// This wait with its first holds only.
     fn with_holds(&self, most: usize) -> Self {
         let holds = self.holds.iter().take(most).cloned().collect::<Vec<_>>();

@@ -391,11 +391,6 @@ pub(crate) struct Reading {
     pub(crate) is_partial: bool,
 }
 
-/// The owner of a wait. Named owners are the same in all clients.
-fn owner_of<'a>(client: &'a str, wait: &'a WaitRecord) -> (Option<&'a str>, &'a str) {
-    ((!wait.named).then_some(client), &wait.owner)
-}
-
 impl Reading {
     /// Adds a record. The last one of a client counts.
     pub(crate) fn add(&mut self, id: String, record: Option<ClientRecord>) {
@@ -430,7 +425,7 @@ impl Reading {
         };
         let found = cycles(&waits.iter().map(|(_, wait)| *wait).collect::<Vec<_>>(), &refuted);
         let waits_of = self.waits_of_owners();
-        let waits_once = |at: usize| waits_of[&owner_of(waits[at].0, waits[at].1)] == 1;
+        let waits_once = |at: usize| waits_of[&waits[at].1.owner_in(waits[at].0)] == 1;
         let candidate = |FoundCycle { links, mut level }: FoundCycle| {
             if level == Level::Owners && !links.iter().all(|(wait, _)| waits_once(*wait)) {
                 level = Level::Tasks;
@@ -455,7 +450,7 @@ impl Reading {
     fn waits_of_owners(&self) -> HashMap<(Option<&str>, &str), usize> {
         let mut counts = HashMap::new();
         for (id, wait) in self.waits() {
-            *counts.entry(owner_of(id, wait)).or_default() += 1;
+            *counts.entry(wait.owner_in(id)).or_default() += 1;
         }
         counts
     }

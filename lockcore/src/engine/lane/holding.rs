@@ -307,8 +307,8 @@ impl<W, H> Lane<W, H> {
 
     /// The backend does not know this hold any more. If it has forgotten the grant, in a failover,
     /// a fair hold is back in its place in the queue, and a write hold among the writers that keep
-    /// new readers out. There, it would be granted the lock again, or be waited for, and nobody asks
-    /// any more.
+    /// new readers out. There, it would be granted the lock again, or be waited for, although it
+    /// asks no more.
     pub(crate) fn gone(&mut self, number: HoldNumber, fx: &mut Effects<H>) {
         let Some(hold) = self.hold_mut(number) else { return };
         let mode = hold.mode;
