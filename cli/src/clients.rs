@@ -84,15 +84,13 @@ impl Clients {
     /// The deadlocks, the certain ones first.
     pub(crate) fn deadlocks(&self) -> Vec<Deadlock> {
         let cycles = self.waits.cycles().iter();
-        let mut deadlocks: Vec<Deadlock> = cycles
+        cycles
             .filter(|cycle| cycle.kind() != CycleKind::Passing)
             .map(|cycle| Deadlock {
                 names: cycle.links().iter().map(|link| link.waiting().lock().to_owned()).collect(),
                 is_certain: cycle.kind() == CycleKind::Deadlock,
             })
-            .collect();
-        deadlocks.sort_by_key(|deadlock| !deadlock.is_certain);
-        deadlocks
+            .collect()
     }
 }
 

@@ -19,16 +19,15 @@ pub(crate) struct Postgres {
 /// The connections of clients.
 const OF_CLIENTS: &str = "application_name LIKE 'lockcore %'";
 
+/// Those of them that serve requests, or have just been opened for them. The last statement of the
+/// opening asks for the session.
+const OPEN: &str = "query <> '' AND query NOT LIKE ALL (ARRAY['%LISTEN %', '%end_session%', \
+                    '%raise_tokens_to_clock%'])";
+
 /// Those of them that serve requests. A connection that is just being opened is left alone: on a
 /// busy machine, opening takes longer than the pause between two faults, and none would ever
 /// succeed.
-const SERVING: &str = "query <> '' AND query NOT LIKE ALL (ARRAY['%LISTEN %', '%end_session%', \
-                       '%raise_tokens_to_clock%', '%lockcore.session()%'])";
-
-/// Those that serve requests, or have just been opened for them. The last statement of the opening
-/// asks for the session.
-const OPEN: &str = "query <> '' AND query NOT LIKE ALL (ARRAY['%LISTEN %', '%end_session%', \
-                    '%raise_tokens_to_clock%'])";
+const SERVING: &str = "query NOT LIKE '%lockcore.session()%'";
 
 impl Postgres {
     pub(super) fn start(with_replica: bool) -> Result<Self> {
@@ -130,9 +129,9 @@ impl Postgres {
     pub(super) async fn end_connections(&self, index: usize, on: On) -> Result<()> {
         // A connection that listens does nothing else.
         let which = match on {
-            On::Commands => SERVING,
-            On::Messages => "query LIKE '%LISTEN %'",
-            _ => "true",
+            On::Commands => format!("{OPEN} AND {SERVING}"),
+            On::Messages => "query LIKE '%LISTEN %'".to_owned(),
+            _ => "true".to_owned(),
         };
         let sql = format!(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {OF_CLIENTS} AND {which}"

@@ -8,6 +8,12 @@ use lockcore_testkit::PostgresServer;
 
 use crate::support::{enters, name, request, soon, until};
 
+/// The URL of both servers.
+fn url_of(primary: &PostgresServer, replica: &PostgresServer) -> String {
+    let hosts = format!("127.0.0.1:{},127.0.0.1:{}", primary.port(), replica.port());
+    format!("postgresql://postgres@{hosts}/postgres")
+}
+
 async fn has_hold(server: &PostgresServer) -> bool {
     // The replica may not have the table yet.
     let holds = server.try_query("SELECT id FROM lockcore.hold").await;
@@ -18,11 +24,7 @@ async fn has_hold(server: &PostgresServer) -> bool {
 async fn a_promoted_replica_is_found_and_goes_on() {
     let mut primary = PostgresServer::start();
     let replica = primary.start_replica();
-    let url = format!(
-        "postgresql://postgres@127.0.0.1:{},127.0.0.1:{}/postgres",
-        primary.port(),
-        replica.port()
-    );
+    let url = url_of(&primary, &replica);
     let backend = PostgresBackend::connect(&url).await.unwrap();
     let locks = Locks::builder(backend.clone()).retry_for(Duration::from_secs(20)).build().unwrap();
     assert_eq!(backend.intact_for(), Some(Duration::MAX));
@@ -50,8 +52,7 @@ async fn a_promoted_replica_is_found_and_goes_on() {
 async fn a_first_host_that_is_frozen_keeps_nobody_from_the_next_one() {
     let primary = PostgresServer::start();
     let replica = primary.start_replica();
-    let hosts = format!("127.0.0.1:{},127.0.0.1:{}", primary.port(), replica.port());
-    let url = format!("postgresql://postgres@{hosts}/postgres");
+    let url = url_of(&primary, &replica);
     let builder = || PostgresBackend::builder(&url).connect_timeout(Duration::from_millis(500));
     let backend = builder().connect().await.unwrap();
     let locks = Locks::builder(backend).retry_for(Duration::from_secs(30)).build().unwrap();
@@ -76,9 +77,7 @@ async fn a_first_host_that_is_frozen_keeps_nobody_from_the_next_one() {
 async fn a_host_that_takes_no_writes_any_more_is_left_for_the_next_one() {
     let primary = PostgresServer::start();
     let replica = primary.start_replica();
-    let hosts = format!("127.0.0.1:{},127.0.0.1:{}", primary.port(), replica.port());
-    let backend =
-        PostgresBackend::connect(format!("postgresql://postgres@{hosts}/postgres")).await.unwrap();
+    let backend = PostgresBackend::connect(url_of(&primary, &replica)).await.unwrap();
     let locks = Locks::builder(backend).retry_for(Duration::from_secs(30)).build().unwrap();
     locks.lock("order").acquire().await.unwrap().release().await.unwrap();
     until("the schema", || async { replica.try_query("TABLE lockcore.hold").await.is_ok() }).await;
@@ -101,11 +100,7 @@ async fn a_host_that_takes_no_writes_any_more_is_left_for_the_next_one() {
 async fn a_replica_grants_nothing() {
     let mut primary = PostgresServer::start();
     let replica = primary.start_replica();
-    let url = format!(
-        "postgresql://postgres@127.0.0.1:{},127.0.0.1:{}/postgres",
-        primary.port(),
-        replica.port()
-    );
+    let url = url_of(&primary, &replica);
     let backend = PostgresBackend::connect(url).await.unwrap();
     enters(&backend, &request("order", "a")).await;
     primary.kill();
