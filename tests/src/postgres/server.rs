@@ -11,7 +11,9 @@ use std::{
 
 use tokio_postgres::{NoTls, SimpleQueryMessage};
 
-use super::launch::{PostgresStartError, data, failed, free_port, give, new_directory, run, spawn};
+use super::launch::{
+    PostgresStartError, Template, failed, free_port, give, new_directory, run, spawn,
+};
 
 use crate::stopping::until_stopped;
 
@@ -20,12 +22,6 @@ const ATTEMPTS: u32 = 20;
 
 /// The time limit for the processes of a killed server to notice it.
 const END: Duration = Duration::from_secs(20);
-
-/// The rules for connections: the superuser needs no password, all other roles need theirs.
-const RULES: &str = "local all all trust\n\
-                     host all postgres 127.0.0.1/32 trust\n\
-                     host replication postgres 127.0.0.1/32 trust\n\
-                     host all all 127.0.0.1/32 scram-sha-256\n";
 
 /// A private PostgreSQL server for one test: on a free port, with its own directory, stopped and
 /// removed on drop, even if the test panics.
@@ -53,6 +49,8 @@ pub struct PostgresServer {
     is_ended: bool,
     /// The ids of the frozen processes. Locked for short critical sections.
     frozen: Mutex<Vec<u32>>,
+    /// Kept for the next server.
+    template: Arc<Template>,
 }
 
 impl PostgresServer {
@@ -96,12 +94,8 @@ impl PostgresServer {
     /// # Errors
     /// [`PostgresStartError`], which says what to do about it.
     pub fn try_start(settings: &[&str]) -> Result<Self, PostgresStartError> {
-        Self::prepare(settings, |directory, data| {
-            let arguments = ["-D", data, "-U", "postgres", "--auth=trust", "--no-sync"];
-            let more = ["--encoding=UTF8", "--locale=C", "--no-instructions"];
-            run("initdb", directory, &[&arguments[..], &more[..]].concat())?;
-            fs::write(directory.join("data/pg_hba.conf"), RULES).map_err(failed)
-        })
+        let template = Template::shared()?;
+        Self::prepare(settings, template.clone(), |directory| template.copy_to(directory))
     }
 
     /// Starts a streaming replica of this server.
@@ -111,8 +105,8 @@ impl PostgresServer {
     #[must_use]
     pub fn start_replica(&self) -> Self {
         let port = self.port.to_string();
-        let replica = Self::prepare(&[], |directory, data| {
-            let arguments = ["-D", data, "-h", "127.0.0.1", "-p", &port, "-U", "postgres"];
+        let replica = Self::prepare(&[], self.template.clone(), |directory| {
+            let arguments = ["-D", "data", "-h", "127.0.0.1", "-p", &port, "-U", "postgres"];
             let more = ["--write-recovery-conf", "--checkpoint=fast", "--no-sync"];
             run("pg_basebackup", directory, &[&arguments[..], &more[..]].concat())
         });
@@ -122,23 +116,23 @@ impl PostgresServer {
     /// Calls `fill` to create the data of a server in a new directory, and starts the server.
     fn prepare(
         settings: &[&str],
-        fill: impl FnOnce(&Path, &str) -> Result<(), PostgresStartError>,
+        template: Arc<Template>,
+        fill: impl FnOnce(&Path) -> Result<(), PostgresStartError>,
     ) -> Result<Self, PostgresStartError> {
         let directory = new_directory()?;
-        let data = data(&directory);
         let options = settings.iter().map(|&setting| setting.to_owned()).collect();
-        let started = data
-            .to_str()
-            .ok_or_else(|| failed("the folder for temporary files is not UTF-8"))
-            .and_then(|data| fill(&directory, data))
-            .and_then(|()| Self::start_in(&directory, options));
+        let started = fill(&directory).and_then(|()| Self::start_in(&directory, options, template));
         if started.is_err() {
             let _ = fs::remove_dir_all(&directory);
         }
         started
     }
 
-    fn start_in(directory: &Path, options: Vec<String>) -> Result<Self, PostgresStartError> {
+    fn start_in(
+        directory: &Path,
+        options: Vec<String>,
+        template: Arc<Template>,
+    ) -> Result<Self, PostgresStartError> {
         let mut failure = failed("there is no free port");
         for _ in 0..ATTEMPTS {
             let port = free_port().map_err(failed)?;
@@ -146,7 +140,15 @@ impl PostgresServer {
                 Ok(process) => {
                     let directory = directory.to_owned();
                     let (is_ended, frozen) = (false, Mutex::default());
-                    return Ok(Self { process, port, directory, options, is_ended, frozen });
+                    return Ok(Self {
+                        process,
+                        port,
+                        directory,
+                        options,
+                        is_ended,
+                        frozen,
+                        template,
+                    });
                 }
                 Err(error) => failure = error,
             }
