@@ -83,11 +83,14 @@ fn text_of(error: &RedisError) -> String {
 }
 
 /// Returns `true` if the connection has to be given up after this error of a request: it is broken,
-/// it does not answer, its answers cannot be trusted, or the server says that it is not the place
-/// for locks.
+/// it does not answer, its answers cannot be trusted, the server says that it is not the place for
+/// locks, or the connection is not logged in any more, as behind a proxy that has another one to
+/// the server by now.
 pub(crate) fn ends_connection(error: &RedisError) -> bool {
     use BackendErrorKind::{Connection, Protocol, Timeout};
-    matches!(classify(error).0, Connection | Timeout | Protocol) || says_not_here(&text_of(error))
+    matches!(classify(error).0, Connection | Timeout | Protocol)
+        || error.code() == Some("NOAUTH")
+        || says_not_here(&text_of(error))
 }
 
 /// Returns `true` if a server answers with this error because it is not the primary, or not any
@@ -206,6 +209,19 @@ mod tests {
             let error = of_request(redis::parse_redis_value(truncated).unwrap_err(), "acquire");
             assert_eq!(error.kind(), BackendErrorKind::Connection, "{error}");
             assert!(error.is_outcome_unknown() && error.is_retryable());
+        }
+    }
+
+    #[test]
+    fn a_connection_ends_if_it_is_not_logged_in_any_more_or_leads_to_a_replica() {
+        for (reply, ends) in [
+            ("-NOAUTH Authentication required.\r\n", true),
+            ("-READONLY You can't write against a read only replica.\r\n", true),
+            ("-NOPERM this user has no permissions to access one of the keys\r\n", false),
+            ("-OOM command not allowed when used memory > 'maxmemory'.\r\n", false),
+        ] {
+            let error = redis::parse_redis_value(reply.as_bytes()).unwrap().extract_error();
+            assert_eq!(ends_connection(&error.unwrap_err()), ends, "{reply}");
         }
     }
 
