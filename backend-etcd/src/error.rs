@@ -274,9 +274,9 @@ pub(crate) fn too_busy(doing: &str, waited: Duration) -> BackendError {
     BackendError::new(BackendErrorKind::Unavailable, message).not_applied()
 }
 
-/// The lease of the request was revoked before the request arrived.
+/// The lease of the request was revoked, or has ended, before the request arrived.
 pub(crate) fn undone() -> BackendError {
-    let message = "the request came to etcd after it had been undone";
+    let message = "the request came to etcd after it had been undone, or after its lease had ended";
     BackendError::new(BackendErrorKind::Timeout, message).not_applied()
 }
 
