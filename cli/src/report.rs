@@ -143,14 +143,22 @@ impl Report {
         Some(count.split('/').map(short).collect::<Vec<_>>().join("/"))
     }
 
-    /// The holders in a few words, for messages.
+    /// The holders in a few words, which change if another owner has the name.
     pub(crate) fn holders_in_words(&self) -> String {
-        let words: Vec<String> = self
-            .holders
-            .iter()
-            .map(|holder| format!("{} ({})", holder.owner, holder.mode))
-            .collect();
-        words.join(", ")
+        let words = |holder: &HolderReport| format!("{} ({})", holder.owner, holder.mode);
+        self.holders.iter().map(words).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The holders with their processes, as far as these are known.
+    pub(crate) fn holders_and_processes(&self) -> String {
+        let words = |HolderReport { owner, mode, client, .. }: &HolderReport| {
+            let process = client.as_ref().map(ToString::to_string).filter(|who| !who.is_empty());
+            match process {
+                Some(process) => format!("{owner} ({mode}) of {process}"),
+                None => format!("{owner} ({mode})"),
+            }
+        };
+        self.holders.iter().map(words).collect::<Vec<_>>().join(", ")
     }
 }
 

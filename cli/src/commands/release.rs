@@ -6,8 +6,10 @@ use lockcore::LockName;
 
 use crate::{
     cli::Common,
+    clients::Clients,
     exit::{Exit, Failure},
     output,
+    pace::Pace,
     report::Report,
 };
 
@@ -52,25 +54,33 @@ pub(crate) async fn release(args: &Args, common: &Common) -> Result<Exit, Failur
     }
     let lock_name = LockName::new(args.name.as_str())?;
     let store = common.store()?.open().await?;
-    let before = Report::of(&*store.backend, &lock_name).await?;
+    let mut before = Report::of(&*store.backend, &lock_name).await?;
     let name = output::escaped(&args.name);
     if before.holders.is_empty() {
         output::print(format!("{name} is not held\n"))?;
         return Ok(Exit::SUCCESS);
     }
-    let holders = before.holders_in_words();
+    match Clients::read(&store, &mut Pace::new(0)).await {
+        Ok(clients) => before.identify(&clients),
+        // The lock can be freed without.
+        Err(error) => {
+            output::tell(format_args!("the processes are left out: {}", Failure::from(error)));
+        }
+    }
+    let holders = output::escaped(&before.holders_and_processes());
     if asks {
         if !is_confirmed(&name, &holders)? {
             return Err(Failure::new(Exit::NOT_HAD, "nothing was released"));
         }
         // The answer applies only to the holder that was shown.
-        if Report::of(&*store.backend, &lock_name).await?.holders_in_words() != holders {
+        let now = Report::of(&*store.backend, &lock_name).await?;
+        if now.holders_in_words() != before.holders_in_words() {
             let message = format!("nothing was released: {name} has another holder by now");
             return Err(Failure::new(Exit::NOT_HAD, message));
         }
     }
     match store.backend.force_release(&lock_name).await? {
-        true => output::print(format!("released {name}, held by {}\n", output::escaped(&holders)))?,
+        true => output::print(format!("released {name}, held by {holders}\n"))?,
         false => output::print(format!("{name} is not held any more\n"))?,
     }
     Ok(Exit::SUCCESS)
@@ -79,7 +89,7 @@ pub(crate) async fn release(args: &Args, common: &Common) -> Result<Exit, Failur
 fn is_confirmed(name: &str, holders: &str) -> Result<bool, Failure> {
     let failed = |error| Failure::new(Exit::NO_OUTPUT, format!("cannot ask: {error}"));
     let mut stderr = io::stderr();
-    write!(stderr, "{name} is held by {}. Take it away? [y/N] ", output::escaped(holders))
+    write!(stderr, "{name} is held by {holders}. Take it away? [y/N] ")
         .and_then(|()| stderr.flush())
         .map_err(failed)?;
     let mut answer = String::new();

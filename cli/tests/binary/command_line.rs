@@ -4,7 +4,7 @@ use std::{fs, net::TcpListener};
 
 use lockcore_testkit::RedisServer;
 
-use crate::program::{Running, code, end, shown};
+use crate::program::{Running, code, end, shown, until};
 
 /// A port that nobody listens on, as far as one can know.
 fn closed_port() -> u16 {
@@ -167,12 +167,14 @@ fn release_says_whom_it_took_the_lock_from() {
     let url = server.url();
     let free = end(&url, &["release", "a", "--force", "--yes"]);
     assert_eq!((free.code, free.stdout.as_str()), (Some(0), "a is not held\n"));
-    let _holder = Running::inside(&url, &["a"]);
-    let state = shown(&url, "a");
-    let owner = state["holders"][0]["owner"].as_str().unwrap();
+    let holder = Running::inside(&url, &["a"]);
+    until("the record", || !shown(&url, "a")["holders"][0]["client"].is_null());
+    let first = &shown(&url, "a")["holders"][0];
+    let [owner, host] = [&first["owner"], &first["client"]["host"]].map(|it| it.as_str().unwrap());
     let taken = end(&url, &["release", "a", "--force", "--yes"]);
     assert_eq!(taken.code, Some(0), "{taken:?}");
-    assert_eq!(taken.stdout, format!("released a, held by {owner} (exclusive)\n"));
+    let whom = format!("{owner} (exclusive) of {host} lockctl {}", holder.pid());
+    assert_eq!(taken.stdout, format!("released a, held by {whom}\n"));
     assert_eq!(shown(&url, "a")["held"], false);
 }
 
