@@ -271,13 +271,23 @@ impl Keeper {
     async fn open(&self) -> Result<Ready, BackendError> {
         let opened = self.target.open(None).await?;
         let (address, limit) = (self.target.address(), self.response_timeout);
-        let ready = tokio::time::timeout(limit, self.prepare(opened)).await;
-        ready.unwrap_or_else(|_| Err(error::not_connected(address, limit)))
+        match tokio::time::timeout(limit, self.prepare(&opened.client)).await {
+            Ok(prepared) => {
+                let (session, prepared) = prepared?;
+                Ok(Ready { opened, session, prepared })
+            }
+            Err(_) => {
+                self.target.leave_host_of(&opened);
+                Err(error::not_connected(address, limit))
+            }
+        }
     }
 
     /// Takes one round trip: the server gets all of it at once.
-    async fn prepare(&self, opened: Opened) -> Result<Ready, BackendError> {
-        let client = &opened.client;
+    async fn prepare(
+        &self,
+        client: &Client,
+    ) -> Result<(Option<Session>, HashMap<String, Statement>), BackendError> {
         let (often, has_session) = match &self.path {
             Path::Direct(often) => (often.as_slice(), true),
             Path::Pooled => (&[][..], false),
@@ -305,7 +315,7 @@ impl Keeper {
             self.past.note(server);
             session
         });
-        Ok(Ready { opened, session, prepared })
+        Ok((session, prepared))
     }
 
     fn of_connecting(&self, error: tokio_postgres::Error) -> BackendError {

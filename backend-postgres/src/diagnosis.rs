@@ -123,7 +123,7 @@ async fn open(
 /// Examines the server of `patient`.
 pub(crate) async fn diagnose(patient: &Patient) -> Result<Diagnosis, BackendError> {
     let target = &patient.requests;
-    let Opened { client, driver } = open(target, None).await?;
+    let Opened { client, driver, .. } = open(target, None).await?;
     let mut session = Session {
         client,
         _driver: driver,
@@ -448,22 +448,26 @@ impl Session {
         Ok(())
     }
 
+    /// Adds the finding that no wake-up can be heard.
+    fn unheard(&mut self, seen: String) {
+        self.problem(
+            "messages",
+            seen,
+            "nobody is woken by a release: each waiter looks every 10 s, and when the lease of \
+             the holder ends",
+            "free connections, or check the address for wake-ups (listen_url)",
+        );
+    }
+
     /// Sends a message to itself, as a release does to wake a waiter.
     async fn messages(&mut self, wakeups: &Target) -> Result<(), BackendError> {
         const DOING: &str = "listening";
         let (sender, mut inbox) = mpsc::unbounded_channel();
         let opened = open(wakeups, Some(sender)).await;
-        let Opened { client, driver } = match opened {
+        let Opened { client, driver, .. } = match opened {
             Ok(opened) => opened,
             Err(error) => {
-                let seen = format!("there is no connection for wake-ups ({error})");
-                self.problem(
-                    "messages",
-                    seen,
-                    "nobody is woken by a release: each waiter looks every 10 s, and when the \
-                     lease of the holder ends",
-                    "free connections, or check the address for wake-ups (listen_url)",
-                );
+                self.unheard(format!("there is no connection for wake-ups ({error})"));
                 return Ok(());
             }
         };
@@ -472,8 +476,15 @@ impl Session {
         let listened = tokio::time::timeout(self.limit, client.batch_execute(&listen));
         match listened.await {
             Err(_) => return Err(error::no_answer(DOING, wakeups.address(), self.limit)),
-            Ok(Err(error)) => return Err(error::of_request(error, DOING, wakeups.address())),
             Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                let error = error::of_request(error, DOING, wakeups.address());
+                if error.kind() == BackendErrorKind::Connection {
+                    return Err(error.not_applied());
+                }
+                self.unheard(error.to_string());
+                return Ok(());
+            }
         }
         let notify = format!("SELECT pg_notify('{channel}', '')::text");
         let sent = self.ask(&notify, None).await?;

@@ -62,10 +62,9 @@ impl Directory for PostgresBackend {
             rows.iter().map(|row| field(row, 0, DOING)).collect::<Result<_, _>>()?;
         let last = names.last().map(String::as_str);
         let next = next(names.len(), NAMES_AT_ONCE, AFTER_NAME, last);
-        let name = |name: &String| {
-            LockName::new(name.as_str()).map_err(|_| error::unexpected(DOING).not_applied())
-        };
-        Ok(Page::new(names.iter().map(name).collect::<Result<_, _>>()?, next))
+        // What another program has stored, and no lock can be called, is left out.
+        let names = names.into_iter().filter_map(|name| LockName::new(name).ok());
+        Ok(Page::new(names.collect(), next))
     }
 
     async fn put_client(

@@ -14,6 +14,26 @@ const WRONG_ISOLATION: &str = "LC002";
 
 /// Converts the error of a request. `doing` names the operation.
 pub(crate) fn of_request(error: Error, doing: &str, address: &str) -> BackendError {
+    with_hint(error, doing, address, hint_about)
+}
+
+/// Converts the error of a statement that creates the schema, or something in it.
+pub(crate) fn of_migration(error: Error, doing: &str, address: &str) -> BackendError {
+    with_hint(error, doing, address, |code| match code.code() {
+        "42501" => {
+            "; grant the role CREATE on the database, or have an administrator run what \
+             `PostgresBackend::schema_script` returns"
+        }
+        _ => hint_about(code),
+    })
+}
+
+fn with_hint(
+    error: Error,
+    doing: &str,
+    address: &str,
+    hint_about: impl Fn(&SqlState) -> &'static str,
+) -> BackendError {
     let Some(said) = error.as_db_error() else {
         let kind = match error.is_closed() || is_io(&error) {
             true => BackendErrorKind::Connection,

@@ -393,7 +393,7 @@ impl Keeper {
 
     /// Hands messages on until the connection is lost. Requests to the server do not delay them.
     async fn serve(&self, opened: Opened, mut inbox: Inbox) -> BackendError {
-        let Opened { client, mut driver } = opened;
+        let Opened { client, mut driver, .. } = opened;
         // Earlier waiters may have missed something.
         let mut missed = self.shared.board().begin();
         let echo = Notify::new();

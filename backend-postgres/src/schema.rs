@@ -117,7 +117,7 @@ impl Schema {
             )));
         }
         let doing = format!("migrating the schema `{self}`");
-        let failed = |error| error::of_request(error, &doing, address);
+        let failed = |error| error::of_migration(error, &doing, address);
         // In one transaction: if anything fails, everything is as before.
         client.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED").await.map_err(failed)?;
         client.batch_execute(ENTER).await.map_err(failed)?;
@@ -139,7 +139,7 @@ impl Schema {
         let sql = "SELECT count(*) FROM pg_namespace WHERE nspname = $1";
         let parameters: [Parameter<'_>; 1] = [(&name, Type::TEXT)];
         let failed =
-            |error| error::of_request(error, &format!("creating the schema `{name}`"), address);
+            |error| error::of_migration(error, &format!("creating the schema `{name}`"), address);
         let row = client.query_typed_one(sql, &parameters).await.map_err(failed)?;
         if row.try_get::<_, i64>(0).map_err(failed)? == 0 {
             let sql = format!("CREATE SCHEMA \"{name}\"");

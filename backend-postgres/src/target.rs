@@ -51,6 +51,8 @@ pub(crate) struct Target {
 pub(crate) struct Opened {
     pub(crate) client: Client,
     pub(crate) driver: Driver,
+    /// The number of the host that it leads to.
+    host: usize,
 }
 
 /// The task that reads and writes for a [`Client`]. It ends with the connection, and the connection
@@ -136,23 +138,39 @@ impl Target {
             LoadBalanceHosts::Random => usize::from(Uuid::new_v4().as_bytes()[0]),
             _ => self.last_good.load(Ordering::Relaxed),
         };
-        let mut failure = None;
+        let mut failures = Vec::new();
         for host in (0..count).map(|at| (first + at) % count) {
             match self.open_host(host, &application, inbox.clone()).await {
                 Ok(opened) => {
                     self.last_good.store(host, Ordering::Relaxed);
                     return Ok(opened);
                 }
-                // A server that answers, and does not take writes, says the most.
-                Err(error) => {
-                    let is_told = failure.as_ref().is_some_and(is_read_only);
-                    if !is_told {
-                        failure = Some(error);
-                    }
-                }
+                Err(error) => failures.push(error),
             }
         }
-        Err(failure.unwrap_or_else(|| error::not_connected(&self.address, self.connect_timeout)))
+        Err(self.failure(failures))
+    }
+
+    /// The error that says how each host failed.
+    fn failure(&self, failures: Vec<BackendError>) -> BackendError {
+        // A server that answers, and does not take writes, says the most.
+        let is_read_only = |error: &&BackendError| error.kind() == BackendErrorKind::ReadOnly;
+        let Some(worst) = failures.iter().find(is_read_only).or(failures.last()) else {
+            return error::not_connected(&self.address, self.connect_timeout);
+        };
+        if failures.len() == 1 {
+            return worst.clone();
+        }
+        let said: Vec<_> = failures.iter().map(ToString::to_string).collect();
+        BackendError::new(worst.kind(), said.join("; ")).not_applied()
+    }
+
+    /// Begins with the next host from now on, because this connection was not of use.
+    pub(crate) fn leave_host_of(&self, opened: &Opened) {
+        let next = (opened.host + 1) % count_of_hosts(&self.config).max(1);
+        // Unless another connection has led elsewhere meanwhile.
+        let order = Ordering::Relaxed;
+        let _ = self.last_good.compare_exchange(opened.host, next, order, order);
     }
 
     /// Opens a connection to one of the hosts, within the time limit for all steps together: a
@@ -175,15 +193,11 @@ impl Target {
             }
         };
         match opened {
-            Ok(Ok((client, driver))) => Ok(Opened { client, driver }),
+            Ok(Ok((client, driver))) => Ok(Opened { client, driver, host }),
             Ok(Err(error)) => Err(error::of_connecting(error, &address)),
             Err(_) => Err(error::not_connected(&address, limit)),
         }
     }
-}
-
-fn is_read_only(error: &BackendError) -> bool {
-    error.kind() == BackendErrorKind::ReadOnly
 }
 
 /// The number of hosts. A host has a name, an IP address, or both.

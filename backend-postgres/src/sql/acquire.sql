@@ -145,7 +145,8 @@ BEGIN
         SELECT FROM lockcore.hold WHERE name = p_name AND until > v_now
     );
     IF v_takes_over THEN
-        PERFORM pg_advisory_xact_lock(1819239277, hashtext(p_name));
+        PERFORM lockcore.limit_wait();
+        PERFORM pg_advisory_xact_lock(1819239277, hashtext('lockcore.' || p_name));
         -- That may have taken a part of the lease.
         v_until := clock_timestamp() + p_lease * interval '1 microsecond';
     END IF;
@@ -160,6 +161,7 @@ BEGIN
             RETURNING until
     )
     SELECT greatest(v_told, max(until)) INTO v_told FROM gone;
+    PERFORM lockcore.limit_wait();
     number := lockcore.tokens_of(p_name, p_least, p_tokens);
     INSERT INTO lockcore.hold
         VALUES (p_name, p_id, p_owner, v_kind, p_mode, 1, p_permits, v_total, number, v_until);

@@ -16,17 +16,31 @@ BEGIN
     IF current_setting('synchronous_commit') = 'off' THEN
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
-    PERFORM set_config('lock_timeout', '2s', true);
+    PERFORM lockcore.limit_wait();
+END $$;
+
+-- Limits the next wait to what is left of 2 s since the statement began. All waits of a request
+-- together take no longer than that: other requests wait behind it on its connection, renewals
+-- included.
+CREATE FUNCTION lockcore.limit_wait() RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_passed numeric := 1000 * extract(epoch FROM clock_timestamp() - statement_timestamp());
+BEGIN
+    PERFORM set_config('lock_timeout', greatest(2000 - ceil(v_passed), 1) || 'ms', true);
 END $$;
 
 -- Waits for its turn among all requests for the name, until the end of the transaction, and returns
 -- the time. The time and all that is read have to come after that: what is decided is decided in
 -- one order.
+--
+-- The schema is a part of what is locked here and elsewhere: another one in the same database has
+-- other locks of the same names.
 CREATE FUNCTION lockcore.enter(p_name text) RETURNS timestamptz
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM lockcore.begin_request();
-    PERFORM pg_advisory_xact_lock(1819239275, hashtext(p_name));
+    PERFORM pg_advisory_xact_lock(1819239275, hashtext('lockcore.' || p_name));
     RETURN clock_timestamp();
 END $$;
 
@@ -70,7 +84,7 @@ BEGIN
         PERFORM lockcore.follow_server();
     END IF;
     -- Nobody may raise the sequence between what is read there and what is written.
-    PERFORM pg_advisory_xact_lock_shared(1819239276, 0);
+    PERFORM pg_advisory_xact_lock_shared(1819239276, hashtext('lockcore.token'));
     IF p_tokens <= 64 THEN
         RETURN nextval('lockcore.token');
     END IF;
@@ -118,8 +132,8 @@ LANGUAGE plpgsql AS $$
 BEGIN
     IF (SELECT last_value FROM lockcore.token) < p_least THEN
         -- Whoever comes now waits behind this, which must not wait for a grant that is stuck.
-        PERFORM set_config('lock_timeout', '2s', true);
-        PERFORM pg_advisory_xact_lock(1819239276, 0);
+        PERFORM lockcore.limit_wait();
+        PERFORM pg_advisory_xact_lock(1819239276, hashtext('lockcore.token'));
         IF (SELECT last_value FROM lockcore.token) < p_least THEN
             UPDATE lockcore.server SET raised = setval('lockcore.token', p_least);
         END IF;
@@ -157,8 +171,8 @@ BEGIN
     IF lockcore.knows_server() THEN
         RETURN;
     END IF;
-    PERFORM set_config('lock_timeout', '2s', true);
-    PERFORM pg_advisory_xact_lock(1819239276, 0);
+    PERFORM lockcore.limit_wait();
+    PERFORM pg_advisory_xact_lock(1819239276, hashtext('lockcore.token'));
     IF NOT lockcore.knows_server() THEN
         UPDATE lockcore.server SET started = pg_postmaster_start_time(),
             database = (SELECT oid FROM pg_database WHERE datname = current_database()),

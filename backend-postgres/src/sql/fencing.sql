@@ -34,7 +34,7 @@ BEGIN
             upper(current_setting('transaction_isolation'))
             USING ERRCODE = 'LC002';
     END IF;
-    PERFORM pg_advisory_xact_lock_shared(1819239277, hashtext(p_name));
+    PERFORM pg_advisory_xact_lock_shared(1819239277, hashtext('lockcore.' || p_name));
     UPDATE lockcore.fence SET token = p_token WHERE name = p_name AND token <= p_token;
     IF FOUND THEN
         RETURN;

@@ -15,7 +15,7 @@ DECLARE
     v_answer integer := 1;
 BEGIN
     IF (SELECT at > v_now - p_pause * interval '1 microsecond' AND at <= v_now FROM lockcore.swept)
-        OR NOT pg_try_advisory_xact_lock(1819239276, 2)
+        OR NOT pg_try_advisory_xact_lock(1819239276, hashtext('lockcore.swept'))
     THEN
         RETURN 0;
     END IF;

@@ -16,7 +16,7 @@ BEGIN
     SELECT id, owner, request, until INTO v_first FROM lockcore.place
         WHERE name = p_name AND kind = 1 AND until > p_now ORDER BY number LIMIT 1;
     IF v_first.request IS NULL
-        OR NOT pg_try_advisory_xact_lock(1819239277, hashtext(p_name))
+        OR NOT pg_try_advisory_xact_lock(1819239277, hashtext('lockcore.' || p_name))
     THEN
         RETURN false;
     END IF;
@@ -133,7 +133,7 @@ DECLARE
 BEGIN
     PERFORM lockcore.begin_request();
     FOR v_name IN SELECT DISTINCT name FROM unnest(p_names) AS name LOOP
-        IF pg_try_advisory_xact_lock(1819239275, hashtext(v_name)) THEN
+        IF pg_try_advisory_xact_lock(1819239275, hashtext('lockcore.' || v_name)) THEN
             v_entered := v_entered || v_name;
         END IF;
     END LOOP;

@@ -53,7 +53,7 @@ async fn a_first_host_that_is_frozen_keeps_nobody_from_the_next_one() {
     let primary = PostgresServer::start();
     let replica = primary.start_replica();
     let url = url_of(&primary, &replica);
-    let builder = || PostgresBackend::builder(&url).connect_timeout(Duration::from_millis(500));
+    let builder = || PostgresBackend::builder(&url).connect_timeout(Duration::from_secs(2));
     let backend = builder().connect().await.unwrap();
     let locks = Locks::builder(backend).retry_for(Duration::from_secs(30)).build().unwrap();
     let before = locks.lock("order").acquire().await.unwrap();

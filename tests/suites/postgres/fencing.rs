@@ -215,6 +215,24 @@ async fn a_grant_waits_for_the_fenced_transaction() {
     }
 }
 
+/// Other requests wait behind a request on its connection, also those that renew.
+#[tokio::test]
+async fn all_waits_of_a_request_together_take_2_s() {
+    let server = server().await;
+    drop(connect(&server).await);
+    let limit_after = async |passed: &str| {
+        let mut client = session(&server).await;
+        let transaction = client.transaction().await.unwrap();
+        let limit = format!("SELECT pg_sleep({passed}), lockcore.limit_wait()");
+        transaction.batch_execute(&limit).await.unwrap();
+        let limit = "SELECT setting::integer FROM pg_settings WHERE name = 'lock_timeout'";
+        transaction.query_one(limit, &[]).await.unwrap().get::<_, i32>(0)
+    };
+    assert!((1..=2_000).contains(&limit_after("0").await));
+    assert!((1..=1_500).contains(&limit_after("0.5").await));
+    assert_eq!(limit_after("2.1").await, 1, "0 would be no limit");
+}
+
 /// The transaction may belong to the owner that releases.
 #[tokio::test]
 async fn a_release_does_not_wait_for_a_fenced_transaction() {

@@ -97,7 +97,8 @@ async fn a_sweep_waits_for_no_grant() {
 #[tokio::test]
 async fn a_note_that_is_being_deleted_is_waited_for_before_the_draw() {
     const NO_DRAW: &str = "SELECT count(*) FROM pg_locks
-        WHERE locktype = 'advisory' AND classid = 1819239276 AND objid = 0";
+        WHERE locktype = 'advisory' AND classid = 1819239276
+        AND objid = hashtext('\"lockcore\".token')::oid";
     let server = PostgresServer::start();
     drop(connect(&server).await);
     server.query("INSERT INTO lockcore.proposed VALUES ('order', 1)").await;
