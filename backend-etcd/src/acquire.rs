@@ -27,7 +27,7 @@ use crate::{
     members::{MemberReply, Members},
     record::{Record, seconds},
     renew::Pauses,
-    requests::{TimeToLive, Transact},
+    requests::{Revoke, TimeToLive, Transact},
     seen::{Entry, Seen, nothing_below},
 };
 
@@ -71,8 +71,7 @@ pub(crate) struct Acquiring<'a> {
     retries: u32,
     /// The number of seconds for which this request was granted the lease of the hold.
     granted: Option<i64>,
-    /// The leases that have no keys any more: of the holds that were taken over, and of the own hold
-    /// if it was refused after all.
+    /// The leases of holds that were taken over, which have no keys any more.
     unused: Vec<i64>,
     pauses: Pauses,
 }
@@ -101,12 +100,12 @@ impl<'a> Acquiring<'a> {
     pub(crate) async fn run(mut self) -> Result<AcquireOutcome, BackendError> {
         let limit = self.members.response_timeout();
         let answer = timeout(limit, self.decided()).await;
-        self.note_unused(&answer);
         tidy(self.members, std::mem::take(&mut self.unused)).await;
         let answer = match answer {
-            Ok(Ok(outcome)) if self.is_ambiguous && outcome.token().is_none() => {
-                Err(self.no_answer(limit))
-            }
+            Ok(Ok(outcome)) if outcome.token().is_none() => match self.is_ambiguous {
+                true => Err(self.no_answer(limit)),
+                false => self.revoke_own().await.map(|()| outcome),
+            },
             Ok(answer) => answer,
             Err(_) if self.retries > MANY => Err(error::too_busy(DOING, limit)),
             Err(_) => Err(self.no_answer(limit)),
@@ -115,14 +114,27 @@ impl<'a> Acquiring<'a> {
         answer.map_err(|error| if is_unknown { error.maybe_applied() } else { error.not_applied() })
     }
 
-    /// Notes the lease of the hold for revocation, if another client got ahead and no copy of this
-    /// request can write the hold any more. A repetition of the request is granted a new one.
-    fn note_unused<E>(&mut self, answer: &Result<Result<AcquireOutcome, BackendError>, E>) {
-        let is_refused = matches!(answer, Ok(Ok(outcome)) if outcome.token().is_none());
-        if is_refused && !self.is_ambiguous && self.granted.is_some() {
-            let AcquireRequest { hold, mode, .. } = self.request;
-            self.unused.push(self.keys.lease(Purpose::Hold, *mode, hold.id()));
+    /// Revokes the lease of the hold, if it was granted before another client got ahead.
+    ///
+    /// The next request for the hold is granted the same lease, and a revocation that came only then
+    /// would end the hold. So unless this one is known to be over, the outcome of the request is
+    /// unknown: its caller undoes it, and asks with another id.
+    async fn revoke_own(&mut self) -> Result<(), BackendError> {
+        if self.granted.is_none() {
+            return Ok(());
         }
+        let AcquireRequest { hold, mode, .. } = self.request;
+        let revocation = Revoke(self.keys.lease(Purpose::Hold, *mode, hold.id()));
+        let limit = self.members.share();
+        let revoked = timeout(limit, self.members.call_noting(DOING, &revocation)).await;
+        let revoked = match revoked {
+            Ok(Ok(reply)) if reply.is_repeated => Err(error::unsure(DOING)),
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(self.no_answer(limit)),
+        };
+        self.is_ambiguous = revoked.is_err();
+        revoked
     }
 
     fn no_answer(&self, waited: Duration) -> BackendError {

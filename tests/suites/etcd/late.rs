@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 
 use crate::{
     support::{LEASE, connect, enters, is_held, keys, leases, name, request},
-    waiting::LONG,
+    waiting::{LONG, until},
 };
 
 const HOLD: &str = "lockcore/order/lock/hold/a";
@@ -218,6 +218,64 @@ async fn a_race_that_is_lost_leaves_no_lease_behind() {
     }
     assert_eq!(keys(&client).await.len(), 20);
     assert_eq!(leases(&client).await.len(), 20);
+}
+
+/// The next request for the hold is granted the same lease, which a late revocation would end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_race_that_is_lost_leaves_no_revocation_on_its_way() {
+    let mut cluster = EtcdCluster::start(3);
+    // Without a leader, all requests would fail for a while.
+    cluster.move_leader(2).await;
+    // The rival waits for its member, and the others soon turn to the next one.
+    let rival = EtcdBackend::builder([cluster.addresses()[1].clone()]).response_timeout(LONG);
+    let rival = rival.connect().await.unwrap();
+    let client = cluster.client_of(1).await;
+    let (mut refused, mut unknown, mut polls) = (0, 0, 0);
+    for round in 0.. {
+        let lock = format!("order {round}");
+        let (asked, rivals) = (request(&lock, "a"), request(&lock, "b"));
+        let builder = EtcdBackend::builder(cluster.addresses());
+        let builder = builder.response_timeout(Duration::from_millis(1_200));
+        let backend = builder.connect().await.unwrap();
+        let mut asking = pin!(backend.acquire(&asked));
+        while leases(&client).await.is_empty() {
+            let early = poll_times(1, asking.as_mut()).await;
+            assert!(early.is_none(), "before its lease is granted: {early:?}");
+        }
+        if rival.acquire(&rivals).await.unwrap().token().is_none() {
+            // The transaction was sent as well.
+            assert!(asking.await.unwrap().token().is_some());
+            backend.release(&asked.release()).await.unwrap();
+            continue;
+        }
+        let early = poll_times(polls, asking.as_mut()).await;
+        let is_over = early.is_some();
+        cluster.freeze(0);
+        let outcome = match early {
+            Some(outcome) => outcome,
+            None => asking.await,
+        };
+        match outcome {
+            Ok(outcome) => {
+                assert_eq!(outcome.token(), None, "after {polls} polls");
+                until("the revocation", || async { leases(&client).await.len() == 1 }).await;
+                refused += 1;
+            }
+            Err(error) => {
+                assert!(error.is_outcome_unknown(), "{error} after {polls} polls");
+                unknown += 1;
+            }
+        }
+        cluster.thaw(0);
+        rival.release(&rivals.release()).await.unwrap();
+        backend.release(&asked.undo()).await.unwrap();
+        until("the end", || async { leases(&client).await.is_empty() }).await;
+        if is_over {
+            break;
+        }
+        polls += 1;
+    }
+    assert!(refused > 0 && unknown > 1, "{refused} refused, {unknown} unknown");
 }
 
 /// The lease of the replaced hold has no keys any more.
