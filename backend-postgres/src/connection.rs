@@ -21,7 +21,7 @@ use tokio::{
     time::Instant,
 };
 use tokio_postgres::{
-    Client, Row, Statement,
+    Client, Row, SimpleQueryMessage, Statement,
     types::{ToSql, Type},
 };
 
@@ -62,6 +62,8 @@ enum State {
 /// An open connection.
 struct Live {
     client: Client,
+    /// The server's address, for messages.
+    address: String,
     /// The prepared statements, by their text.
     prepared: HashMap<String, Statement>,
     opened: Instant,
@@ -176,7 +178,7 @@ impl Connection {
                 if answer.as_ref().is_err_and(error::needs_another_session) {
                     live.given_up.notify_one();
                 }
-                answer.map_err(|error| error::of_request(error, doing, &self.address))
+                answer.map_err(|error| error::of_request(error, doing, &live.address))
             }
             Err(_) => {
                 // Requests before this one may have been slow. If nothing arrives at all, another
@@ -184,7 +186,7 @@ impl Connection {
                 if live.is_silent_for(waited) {
                     live.given_up.notify_one();
                 }
-                Err(error::no_answer(doing, &self.address, waited))
+                Err(error::no_answer(doing, &live.address, waited))
             }
         }
     }
@@ -205,6 +207,13 @@ impl Drop for Connection {
     fn drop(&mut self) {
         self.keeper.abort();
     }
+}
+
+/// Asks whether the session takes writes. Requests that change nothing would not notice.
+pub(crate) async fn takes_writes(client: &Client) -> Result<bool, tokio_postgres::Error> {
+    let rows = client.simple_query("SHOW transaction_read_only").await?;
+    let is_on = |message: &SimpleQueryMessage| matches!(message, SimpleQueryMessage::Row(row) if row.get(0) == Some("on"));
+    Ok(!rows.iter().any(is_on))
 }
 
 /// The path between a client and the server.
@@ -277,7 +286,7 @@ impl Keeper {
                 Ok(Ready { opened, session, prepared })
             }
             Err(_) => {
-                self.target.leave_host_of(&opened);
+                self.target.leave(&opened);
                 Err(error::not_connected(address, limit))
             }
         }
@@ -365,10 +374,9 @@ impl Keeper {
 
     /// Offers the connection for requests until it is lost.
     async fn serve(&self, opened: Opened, prepared: HashMap<String, Statement>) {
-        let Opened { client, mut driver, .. } = opened;
-        let (opened, last_answer) = (Instant::now(), AtomicU64::new(0));
-        let live =
-            Arc::new(Live { client, prepared, opened, last_answer, given_up: Notify::new() });
+        let Opened { client, mut driver, address, .. } = opened;
+        let (opened, last_answer, given_up) = (Instant::now(), AtomicU64::new(0), Notify::new());
+        let live = Arc::new(Live { client, address, prepared, opened, last_answer, given_up });
         self.state.send_replace(State::Up(live.clone()));
         loop {
             tokio::select! {
@@ -376,16 +384,18 @@ impl Keeper {
                 () = live.given_up.notified() => return,
                 () = tokio::time::sleep(PING) => {}
             }
-            let ping = tokio::time::timeout(self.response_timeout, live.client.check_connection());
-            let answered = tokio::select! {
+            let ping = tokio::time::timeout(self.response_timeout, takes_writes(&live.client));
+            let answer = tokio::select! {
                 () = driver.lost() => return,
-                answer = ping => matches!(answer, Ok(Ok(()))),
+                answer = ping => answer,
             };
-            match answered {
-                true => live.answered(),
+            match answer {
+                Ok(Ok(true)) => live.answered(),
+                // Another server may take them, and know that a lock is free by now.
+                Ok(Ok(false)) => return,
                 // Requests before it may be slow, and may have been answered meanwhile.
-                false if live.is_silent_for(self.response_timeout) => return,
-                false => {}
+                _ if live.is_silent_for(self.response_timeout) => return,
+                _ => {}
             }
         }
     }

@@ -26,7 +26,7 @@ use tokio_postgres::{Client, Notification, types::Type};
 use uuid::Uuid;
 
 use crate::{
-    connection::{Connection, PING, Parameter},
+    connection::{Connection, PING, Parameter, takes_writes},
     error,
     target::{Opened, Target},
 };
@@ -439,19 +439,20 @@ impl Keeper {
         BackendError::new(BackendErrorKind::Connection, message).not_applied()
     }
 
-    /// Checks that a message arrives. If none can be sent, checks the connection itself.
+    /// Checks that the server still takes writes, and that a message arrives if one can be sent.
     async fn ping(&self, client: &Client, echo: &Notify) -> Result<(), BackendError> {
         let limit = self.response_timeout;
         // A pulse that was given up may have come late. It says nothing about this one.
         let _ = echo.notified().now_or_never();
-        let is_there = match self.send().await {
-            Ok(()) => tokio::time::timeout(limit, echo.notified()).await.is_ok(),
-            Err(_) => {
-                let answer = tokio::time::timeout(limit, client.check_connection()).await;
-                matches!(answer, Ok(Ok(())))
-            }
-        };
-        if is_there { Ok(()) } else { Err(self.lost()) }
+        let answer = tokio::time::timeout(limit, takes_writes(client)).await;
+        if !matches!(answer, Ok(Ok(true))) {
+            return Err(self.lost());
+        }
+        match self.send().await {
+            Ok(()) => tokio::time::timeout(limit, echo.notified()).await.map_err(|_| self.lost()),
+            // The other connection is in trouble, and this one has just answered.
+            Err(_) => Ok(()),
+        }
     }
 
     async fn send(&self) -> Result<(), BackendError> {

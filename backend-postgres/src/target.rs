@@ -3,17 +3,16 @@
 use std::{
     fmt,
     future::poll_fn,
+    net::IpAddr,
     pin::pin,
     str::FromStr,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
+use futures_util::future::join_all;
 use lockcore::{BackendError, BackendErrorKind};
-use tokio::{sync::mpsc, task::JoinHandle};
+use tokio::{net::lookup_host, sync::mpsc, task::JoinHandle};
 use tokio_postgres::{
     AsyncMessage, Client, Config, Connection, NoTls, Notification, Socket,
     config::{Host, LoadBalanceHosts, TargetSessionAttrs},
@@ -42,8 +41,15 @@ pub(crate) struct Target {
     /// The address for messages, without user and password.
     address: String,
     connect_timeout: Duration,
-    /// The host that was connected to last, which is tried first.
-    last_good: Arc<AtomicUsize>,
+    /// The place that was connected to last, which is tried first.
+    last_good: Arc<Mutex<Option<Place>>>,
+}
+
+/// An address to connect to: a host of the URL, by its number, and one of the addresses of its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    host: usize,
+    address: Option<IpAddr>,
 }
 
 /// An open connection, and the task that drives it.
@@ -51,8 +57,11 @@ pub(crate) struct Target {
 pub(crate) struct Opened {
     pub(crate) client: Client,
     pub(crate) driver: Driver,
-    /// The number of the host that it leads to.
-    host: usize,
+    /// The server's address, for messages.
+    pub(crate) address: String,
+    place: Place,
+    /// The place to try if this one is of no use.
+    next: Place,
 }
 
 /// The task that reads and writes for a [`Client`]. It ends with the connection, and the connection
@@ -94,10 +103,15 @@ impl Target {
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
             return Err(error::configuration("the URL of PostgreSQL names no host"));
         }
-        config.connect_timeout(connect_timeout);
-        if config.get_target_session_attrs() != TargetSessionAttrs::ReadOnly {
-            config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        check_counts(&config)?;
+        if config.get_target_session_attrs() == TargetSessionAttrs::ReadOnly {
+            return Err(error::configuration(
+                "the URL of PostgreSQL asks for a server that is read-only, which cannot keep \
+                 locks; leave target_session_attrs out",
+            ));
         }
+        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        config.connect_timeout(connect_timeout);
         #[cfg(target_os = "linux")]
         if config.get_tcp_user_timeout().is_none() {
             config.tcp_user_timeout(UNACKNOWLEDGED);
@@ -133,16 +147,14 @@ impl Target {
         // No other connection has this name. PostgreSQL cuts names after 63 bytes.
         let short: String = given.chars().take(20).filter(char::is_ascii).collect();
         let application = format!("{short} {id}");
-        let count = count_of_hosts(&self.config);
-        let first = match self.config.get_load_balance_hosts() {
-            LoadBalanceHosts::Random => usize::from(Uuid::new_v4().as_bytes()[0]),
-            _ => self.last_good.load(Ordering::Relaxed),
-        };
+        let mut places = self.places().await;
         let mut failures = Vec::new();
-        for host in (0..count).map(|at| (first + at) % count) {
-            match self.open_host(host, &application, inbox.clone()).await {
+        for _ in 0..places.len() {
+            let place = places[0];
+            places.rotate_left(1);
+            match self.open_place(place, places[0], &application, inbox.clone()).await {
                 Ok(opened) => {
-                    self.last_good.store(host, Ordering::Relaxed);
+                    *self.last_good() = Some(place);
                     return Ok(opened);
                 }
                 Err(error) => failures.push(error),
@@ -151,11 +163,60 @@ impl Target {
         Err(self.failure(failures))
     }
 
+    fn last_good(&self) -> MutexGuard<'_, Option<Place>> {
+        self.last_good.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The places to try, in this order. Each address of a name is a place of its own, so that a
+    /// server that is frozen, and still accepts TCP connections, does not keep the next one from
+    /// being tried.
+    async fn places(&self) -> Vec<Place> {
+        let hosts = (0..count_of_hosts(&self.config)).map(|host| self.places_of(host));
+        let mut places = join_all(hosts).await.concat();
+        let first = match self.config.get_load_balance_hosts() {
+            LoadBalanceHosts::Random => usize::from(Uuid::new_v4().as_bytes()[0]),
+            _ => {
+                let last_good = *self.last_good();
+                places.iter().position(|place| Some(*place) == last_good).unwrap_or_default()
+            }
+        };
+        let count = places.len().max(1);
+        places.rotate_left(first % count);
+        places
+    }
+
+    /// The places of one host of the URL. If its name cannot be resolved, the attempt to connect
+    /// says so.
+    async fn places_of(&self, host: usize) -> Vec<Place> {
+        let named = match (self.config.get_hosts().get(host), self.config.get_hostaddrs().get(host))
+        {
+            (Some(Host::Tcp(name)), None) => name.as_str(),
+            _ => return vec![Place { host, address: None }],
+        };
+        let resolving = tokio::time::timeout(self.connect_timeout, lookup_host((named, 0))).await;
+        let mut places: Vec<Place> = Vec::new();
+        for address in resolving.into_iter().flatten().flatten() {
+            let place = Place { host, address: Some(address.ip()) };
+            if !places.contains(&place) {
+                places.push(place);
+            }
+        }
+        if places.is_empty() {
+            places.push(Place { host, address: None });
+        }
+        places
+    }
+
     /// The error that says how each host failed.
     fn failure(&self, failures: Vec<BackendError>) -> BackendError {
-        // A server that answers, and does not take writes, says the most.
-        let is_read_only = |error: &&BackendError| error.kind() == BackendErrorKind::ReadOnly;
-        let Some(worst) = failures.iter().find(is_read_only).or(failures.last()) else {
+        // A server that answers, and does not take writes, says the most. After that, what may pass
+        // by itself counts, in whatever order the hosts stand.
+        let worst = failures
+            .iter()
+            .find(|error| error.kind() == BackendErrorKind::ReadOnly)
+            .or_else(|| failures.iter().find(|error| error.is_retryable()))
+            .or(failures.last());
+        let Some(worst) = worst else {
             return error::not_connected(&self.address, self.connect_timeout);
         };
         if failures.len() == 1 {
@@ -165,26 +226,30 @@ impl Target {
         BackendError::new(worst.kind(), said.join("; ")).not_applied()
     }
 
-    /// Begins with the next host from now on, because this connection was not of use.
-    pub(crate) fn leave_host_of(&self, opened: &Opened) {
-        let next = (opened.host + 1) % count_of_hosts(&self.config).max(1);
+    /// Begins with the next place from now on, because this connection was not of use.
+    pub(crate) fn leave(&self, opened: &Opened) {
+        let mut last_good = self.last_good();
         // Unless another connection has led elsewhere meanwhile.
-        let order = Ordering::Relaxed;
-        let _ = self.last_good.compare_exchange(opened.host, next, order, order);
+        if *last_good == Some(opened.place) {
+            *last_good = Some(opened.next);
+        }
     }
 
-    /// Opens a connection to one of the hosts, within the time limit for all steps together: a
-    /// server that is frozen still accepts TCP connections, and must not keep the next host from
-    /// being tried.
-    async fn open_host(
+    /// Opens a connection to one of the places, within the time limit for all steps together.
+    async fn open_place(
         &self,
-        host: usize,
+        place: Place,
+        next: Place,
         application: &str,
         inbox: Option<mpsc::UnboundedSender<Notification>>,
     ) -> Result<Opened, BackendError> {
-        let mut config = only_host(&self.config, host);
+        let mut config = only(&self.config, place);
         config.application_name(application);
-        let (address, limit) = (address_of(&config), self.connect_timeout);
+        let (mut address, limit) = (address_of(&config), self.connect_timeout);
+        if let Some(ip) = place.address.map(|ip| ip.to_string()).filter(|ip| !address.contains(ip))
+        {
+            address = format!("{address} ({ip})");
+        }
         let opened = match &self.tls {
             Tls::None => tokio::time::timeout(limit, connect(&config, NoTls, inbox)).await,
             #[cfg(feature = "tls")]
@@ -193,7 +258,7 @@ impl Target {
             }
         };
         match opened {
-            Ok(Ok((client, driver))) => Ok(Opened { client, driver, host }),
+            Ok(Ok((client, driver))) => Ok(Opened { client, driver, address, place, next }),
             Ok(Err(error)) => Err(error::of_connecting(error, &address)),
             Err(_) => Err(error::not_connected(&address, limit)),
         }
@@ -205,12 +270,28 @@ fn count_of_hosts(config: &Config) -> usize {
     config.get_hosts().len().max(config.get_hostaddrs().len())
 }
 
-/// The same settings for one host only.
-fn only_host(config: &Config, at: usize) -> Config {
-    let count = count_of_hosts(config);
-    if count == 1 {
-        return config.clone();
+/// Refuses a URL whose lists do not fit together: a missing port would be that of another host.
+fn check_counts(config: &Config) -> Result<(), BackendError> {
+    let [hosts, addresses, ports] =
+        [config.get_hosts().len(), config.get_hostaddrs().len(), config.get_ports().len()];
+    if hosts != 0 && addresses != 0 && hosts != addresses {
+        return Err(error::configuration(format!(
+            "the URL of PostgreSQL has {hosts} hosts and {addresses} addresses (hostaddr); give \
+             each host an address, or none"
+        )));
     }
+    let hosts = hosts.max(addresses);
+    if ports > 1 && ports != hosts {
+        return Err(error::configuration(format!(
+            "the URL of PostgreSQL has {ports} ports for {hosts} hosts; give one for all, or one \
+             for each"
+        )));
+    }
+    Ok(())
+}
+
+/// The same settings for one place only.
+fn only(config: &Config, Place { host: at, address }: Place) -> Config {
     let mut one = Config::new();
     match config.get_hosts().get(at) {
         Some(Host::Tcp(name)) => _ = one.host(name),
@@ -218,8 +299,8 @@ fn only_host(config: &Config, at: usize) -> Config {
         Some(Host::Unix(path)) => _ = one.host_path(path),
         None => {}
     }
-    if let Some(address) = config.get_hostaddrs().get(at) {
-        one.hostaddr(*address);
+    if let Some(address) = config.get_hostaddrs().get(at).copied().or(address) {
+        one.hostaddr(address);
     }
     let ports = config.get_ports();
     if let Some(port) = ports.get(at).or(ports.first()) {
@@ -295,5 +376,49 @@ fn name_of(host: &Host) -> String {
         Host::Tcp(name) => name.clone(),
         #[cfg(unix)]
         Host::Unix(path) => path.display().to_string(),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests may panic: that is how they fail")]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(5);
+
+    #[test]
+    fn lists_that_do_not_fit_together_and_a_server_that_is_read_only_are_refused() {
+        for (url, word) in [
+            ("host=a,b,c port=1,2 user=u", "2 ports for 3 hosts"),
+            ("host=a,b hostaddr=10.0.0.1 user=u", "2 hosts and 1 addresses"),
+            ("postgresql://u@a/d?target_session_attrs=read-only", "read-only"),
+        ] {
+            let error = Target::parse(url, LIMIT).unwrap_err();
+            assert_eq!(error.kind(), BackendErrorKind::Configuration, "{error}");
+            assert!(error.to_string().contains(word), "{error}");
+        }
+        for url in ["host=a,b port=1 user=u", "host=a,b port=1,2 hostaddr=10.0.0.1,10.0.0.2 user=u"]
+        {
+            Target::parse(url, LIMIT).unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn the_last_good_place_comes_first_until_it_is_left() {
+        let config = Target::parse("host=127.0.0.1,127.0.0.2,/tmp user=u", LIMIT).unwrap();
+        let target = Target::new(config, Tls::None, LIMIT);
+        let hosts = async || {
+            let places = target.places().await;
+            places.iter().map(|place| place.host).collect::<Vec<_>>()
+        };
+        assert_eq!(hosts().await, [0, 1, 2]);
+        let places = target.places().await;
+        assert_eq!(places[1].address, Some("127.0.0.2".parse().unwrap()));
+        assert_eq!(places[2].address, None, "a socket");
+        *target.last_good() = Some(places[1]);
+        assert_eq!(hosts().await, [1, 2, 0]);
+        // An address that the name does not have any more.
+        *target.last_good() = Some(Place { host: 1, address: None });
+        assert_eq!(hosts().await, [0, 1, 2]);
     }
 }

@@ -6,7 +6,12 @@ use lockcore::{Locks, backend::Backend};
 use lockcore_postgres::PostgresBackend;
 use lockcore_testkit::PostgresServer;
 
-use crate::support::{enters, name, request, soon, until};
+use tokio::task::JoinSet;
+
+use crate::{
+    support::{enters, name, request, soon, until},
+    waiting::LONG,
+};
 
 /// The URL of both servers.
 fn url_of(primary: &PostgresServer, replica: &PostgresServer) -> String {
@@ -93,6 +98,48 @@ async fn a_host_that_takes_no_writes_any_more_is_left_for_the_next_one() {
         is_there
     };
     soon("the other host", async { while !is_there().await {} }).await;
+}
+
+/// What they ask for changes nothing there, so that the server never refuses it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_leave_a_host_that_takes_no_writes_any_more() {
+    const NAMES: usize = 8;
+    let primary = PostgresServer::start();
+    let replica = primary.start_replica();
+    let url = url_of(&primary, &replica);
+    let waiting = PostgresBackend::connect(&url).await.unwrap();
+    let waiters = Locks::new(waiting.clone());
+    let holders = Locks::builder(PostgresBackend::connect(&url).await.unwrap());
+    let holders = holders.retry_for(Duration::from_secs(30)).build().unwrap();
+    let (mut guards, mut tasks) = (Vec::new(), JoinSet::new());
+    for number in 0..NAMES {
+        let (latch, lock) = (format!("latch:{number}"), format!("order:{number}"));
+        holders.latch(&*latch).set_count(1).await.unwrap();
+        // The end of a shorter lease would wake its waiter.
+        let lease = Duration::from_secs(600);
+        guards.push(holders.lock(&*lock).lease(lease).acquire().await.unwrap());
+        let (latch, lock) = (waiters.latch(latch), waiters.lock(lock));
+        tasks.spawn(async move { latch.wait().await.unwrap() });
+        tasks.spawn(async move { lock.acquire().await.unwrap().release().await.unwrap() });
+    }
+    until("the waiters", || async { waiting.channels_in_use() == 2 * NAMES }).await;
+    until("the replication", || async {
+        let held = replica.try_query("SELECT name FROM lockcore.hold").await;
+        held.is_ok_and(|held| held.len() == NAMES)
+    })
+    .await;
+    primary.query("ALTER SYSTEM SET default_transaction_read_only = on").await;
+    primary.query("SELECT pg_reload_conf()").await;
+    replica.query("SELECT pg_promote()").await;
+    for (number, guard) in guards.into_iter().enumerate() {
+        guard.release().await.unwrap();
+        soon("the latch", async {
+            while holders.latch(format!("latch:{number}")).count_down().await.is_err() {}
+        })
+        .await;
+    }
+    let all = tokio::time::timeout(3 * LONG, tasks.join_all()).await;
+    assert!(all.is_ok(), "some wait for what is free at the other host");
 }
 
 /// Without a server that takes writes, the error says so, and nothing is granted by the replica.
