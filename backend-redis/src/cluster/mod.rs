@@ -154,6 +154,11 @@ impl Trail {
         self.get().is_some_and(|hop| !hop.connection.is_usable())
     }
 
+    /// Fails if the connection has been given up; see [`CommandConnection::still_leads`].
+    fn still_leads(&self) -> Result<(), BackendError> {
+        self.get().map_or(Ok(()), |hop| hop.connection.still_leads())
+    }
+
     /// Takes the trail, if the request may have been carried out.
     pub(crate) fn take(&self) -> Option<Self> {
         let hop = self.hop.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -7,7 +7,7 @@ use lockcore::{BackendError, BackendErrorKind, backend::RenewOutcome};
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{
-    Cluster,
+    Cluster, ClusterRequest, Trail,
     slots::{NodeAddress, slot_of_keys},
 };
 use crate::{
@@ -109,8 +109,10 @@ impl Cluster {
     }
 
     async fn renew_one(self: &Arc<Self>, renewal: &Renewal) -> RenewOutcome {
-        let renewed = self.call(&renewal.call(), |reply| reply::renew(reply, 1)).await;
-        let outcome = renewed.map(|mut one| one.pop());
+        let (call, trail) = (renewal.call(), Trail::new(Purpose::Commands));
+        let decode = |reply| reply::renew(reply, 1);
+        let renewed = self.send_on_trail(ClusterRequest::Alone(&call), &trail, decode).await;
+        let outcome = renewed.and_then(|mut one| trail.still_leads().map(|()| one.pop()));
         let missing = || RenewOutcome::Failed(error::unexpected(script::RENEW.name));
         outcome.map_or_else(RenewOutcome::Failed, |outcome| outcome.unwrap_or_else(missing))
     }

@@ -8,6 +8,7 @@ mod directory;
 mod failover;
 mod migration;
 mod silence;
+mod succeeded;
 mod wakeups;
 
 use std::{
