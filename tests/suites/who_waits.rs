@@ -219,6 +219,29 @@ async fn a_named_owner_is_the_same_in_all_clients() {
     assert!(owners.filter(|waiting| waiting.is_named()).all(|wait| wait.owner() == "job-7"));
 }
 
+/// Each of its waits is over before anybody could see it twice.
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_waits_elsewhere_again_and_again_is_in_no_certain_deadlock() {
+    let (_, a, b) = two_clients();
+    let job = Owner::named("job-7");
+    let held = a.lock("x").owned_by(&job).acquire().await.unwrap();
+    let _elsewhere = b.lock("elsewhere").acquire().await.unwrap();
+    let _one = holds_and_waits(b.lock("y"), b.lock("x")).await;
+    let _waits_there = waits_with(held, a.lock("y").owned_by(&job).acquire());
+    let elsewhere = a.lock("elsewhere").owned_by(&job);
+    let _waits_here = tokio::spawn(async move {
+        loop {
+            let _ = elsewhere.acquire_timeout(4 * SECOND).await;
+        }
+    });
+    let (mut cycles, _) = reported(&b).await;
+    for step in 0..10 {
+        assert_eq!(kinds(&cycles), [CycleKind::Probable], "step {step}");
+        tokio::time::sleep(370 * MS).await;
+        cycles = b.waits().await.unwrap().cycles().to_vec();
+    }
+}
+
 /// A reader is kept out by a writer, which waits for another reader, which waits for the first one.
 #[tokio::test(start_paused = true)]
 async fn a_reader_behind_a_writer_that_waits_is_reported() {

@@ -387,6 +387,8 @@ pub(crate) struct Reading {
     unreadable: usize,
     /// The client that reads. Its own record is up to date.
     own: Option<String>,
+    /// The owners that wait for several things, including what this reading left out.
+    busy: HashSet<(Option<String>, String)>,
     /// Set if there was more data than was read.
     pub(crate) is_partial: bool,
 }
@@ -424,8 +426,13 @@ impl Reading {
             place: &|wait| account.refutes_place(waits[wait].0, waits[wait].1),
         };
         let found = cycles(&waits.iter().map(|(_, wait)| *wait).collect::<Vec<_>>(), &refuted);
-        let waits_of = self.waits_of_owners();
-        let waits_once = |at: usize| waits_of[&waits[at].1.owner_in(waits[at].0)] == 1;
+        let busy = self.busy_owners(self);
+        let waits_once = |at: usize| {
+            let (id, wait) = waits[at];
+            let (client, owner) = wait.owner_in(id);
+            let owner = (client.map(str::to_owned), owner.to_owned());
+            !busy.contains(&owner) && !self.busy.contains(&owner)
+        };
         let candidate = |FoundCycle { links, mut level }: FoundCycle| {
             if level == Level::Owners && !links.iter().all(|(wait, _)| waits_once(*wait)) {
                 level = Level::Tasks;
@@ -445,14 +452,15 @@ impl Reading {
         candidates
     }
 
-    /// The number of waits of each owner. One that waits for something else as well, in another
-    /// task, may release its locks there.
-    fn waits_of_owners(&self) -> HashMap<(Option<&str>, &str), usize> {
-        let mut counts = HashMap::new();
-        for (id, wait) in self.waits() {
-            *counts.entry(wait.owner_in(id)).or_default() += 1;
+    /// The owners with several waits, here and in `other` together. One that waits for something
+    /// else as well, in another task, may release its locks there.
+    fn busy_owners(&self, other: &Self) -> HashSet<(Option<String>, String)> {
+        let mut waits = HashMap::<_, HashSet<_>>::new();
+        for (id, wait) in self.waits().chain(other.waits()) {
+            waits.entry(wait.owner_in(id)).or_default().insert(wait.key(id));
         }
-        counts
+        let busy = waits.into_iter().filter(|(_, waits)| waits.len() > 1);
+        busy.map(|((client, owner), _)| (client.map(str::to_owned), owner.to_owned())).collect()
     }
 
     /// The waits, and holds beside them, that were in `first` already.
@@ -461,7 +469,8 @@ impl Reading {
         let holds = first.waits();
         let holds: HashSet<_> =
             holds.flat_map(|(id, wait)| wait.holds.iter().map(move |hold| hold.key(id))).collect();
-        let mut both = Self { own: self.own.clone(), ..Self::default() };
+        let busy = self.busy_owners(first);
+        let mut both = Self { own: self.own.clone(), busy, ..Self::default() };
         for (id, record) in &self.records {
             let there = record.waits.iter().filter(|wait| waits.contains(&wait.key(id)));
             let there = there.cloned().map(|mut wait| {
