@@ -223,7 +223,7 @@ impl QuorumBuilder {
         }
         if !Self::MEMBER_TIMEOUTS.contains(&self.member_timeout) {
             return Err(configuration(format!(
-                "`member_timeout` goes from 1 ms to 1 s, {:?} was given",
+                "`member_timeout` must be 1 ms to 1 s, but is {:?}",
                 self.member_timeout
             )));
         }

@@ -262,8 +262,8 @@ impl Lock {
     ///
     /// If the hold is lost, `body` is dropped at its next await: at the latest when the lease ends,
     /// counted from the last successful renewal, and so before the backend can grant the lock to
-    /// another owner. Work that must not be cut off in the middle belongs into a task of its own,
-    /// and has to pass the [`token`](LockGuard::token) along with its writes.
+    /// another owner. Work that must not be cut off in the middle belongs in a task of its own,
+    /// which passes the [`token`](LockGuard::token) along with its writes.
     ///
     /// # Spawning
     /// `tokio::spawn(lock.run(..))` compiles for a concrete closure whose future is `Send`. It does
@@ -458,7 +458,7 @@ impl Lock {
             return Err(LockError::InvalidOption {
                 lock: Some(name),
                 option: "replicas",
-                reason: format!("the timeout goes from 1 ms to 1 s, {timeout:?} was given"),
+                reason: format!("the timeout must be 1 ms to 1 s, but is {timeout:?}"),
             });
         }
         let (client, owner) = (self.client.clone(), self.owner.clone());

@@ -27,8 +27,8 @@ impl Lease {
 }
 
 /// Refuses a lease that a backend could not keep. `shortest` is 1 ms or more: a zero lease would
-/// delete a Redis key at once, and one that does not fit the server's arithmetic would keep it for
-/// ever.
+/// delete a Redis key at once, and one that does not fit the server's arithmetic would keep it
+/// forever.
 pub(crate) fn check(
     lease: Duration,
     shortest: Duration,
@@ -43,7 +43,7 @@ pub(crate) fn check(
     Err(LockError::InvalidOption {
         lock: lock.cloned(),
         option,
-        reason: format!("a lease goes from {shortest:?} to 365 days{keeper}, {lease:?} was given"),
+        reason: format!("a lease must be {shortest:?} to 365 days{keeper}, but is {lease:?}"),
     })
 }
 

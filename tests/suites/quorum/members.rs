@@ -36,7 +36,7 @@ async fn what_cannot_be_a_quorum_is_refused_with_the_reason() {
     is_configuration(mixed, "store 2: this backend lacks `Capabilities::PROPOSED_TOKENS`");
     for timeout in [MS / 2, 2 * SECOND] {
         let made = Quorum::builder().member(store()).member_timeout(timeout).build();
-        is_configuration(made, "`member_timeout` goes from 1 ms to 1 s");
+        is_configuration(made, "`member_timeout` must be 1 ms to 1 s");
     }
     let made = Quorum::builder().member_from(async || Ok(store())).build();
     is_configuration(made, "made with `connect`");
