@@ -319,7 +319,7 @@ async fn writes(client: &mut Client, address: &str, limit: Duration, diagnosis: 
         () => return,
     };
     let seen = format!(
-        "a write takes {:.0} ms in the middle, and {:.0} ms at most",
+        "a write takes a median of {:.0} ms, and at most {:.0} ms",
         middle.as_secs_f64() * 1e3,
         slowest.as_secs_f64() * 1e3
     );

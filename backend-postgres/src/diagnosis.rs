@@ -296,7 +296,7 @@ impl Session {
             () => return Ok(()),
         };
         let seen = format!(
-            "{} answers after {:.1} ms in the middle, and {:.1} ms at most",
+            "{} answers after a median of {:.1} ms, and at most {:.1} ms",
             self.address,
             middle.as_secs_f64() * 1e3,
             slowest.as_secs_f64() * 1e3

@@ -45,7 +45,7 @@ pub(super) async fn examine(
         && let Some(severity) = latency.severity()
     {
         let seen = format!(
-            "{} answers PING after {:.1} ms in the middle, and {:.1} ms at most",
+            "{} answers PING after a median of {:.1} ms, and at most {:.1} ms",
             session.address(),
             latency.middle.as_secs_f64() * 1e3,
             latency.slowest.as_secs_f64() * 1e3,
