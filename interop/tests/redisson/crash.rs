@@ -98,7 +98,7 @@ async fn measured(crashes: JoinSet<Duration>) -> String {
     times.sort_unstable();
     assert!(times[times.len() / 2] <= LIMIT, "{times:?} after the ends of the leases");
     format!(
-        "entered {} after the end of the lease in the middle of {ROUNDS} crashes, {} at most",
+        "entered {} after the end of the lease at the median of {ROUNDS} crashes, {} at most",
         ms(times[times.len() / 2]),
         ms(times[times.len() - 1])
     )

@@ -68,7 +68,7 @@ async fn both_sides_enter_in_the_order_in_which_they_asked() {
     other_java.close().await.unwrap();
     both.close().await;
     let measured = format!(
-        "{WAITERS} waiters, Rust and Java by turns, from two clients each, behind a holder of either side: in exact order, \
+        "{WAITERS} waiters, Rust and Java in turn, from two clients each, behind a holder of either side: in exact order, \
          {ROUNDS} times of {ROUNDS}"
     );
     record(Section::Fair, Promise::Order, measured).await;

@@ -37,6 +37,6 @@ pub(crate) async fn of_both(servers: &Arc<Deployment>) {
         }
     }
     both.close().await;
-    let measured = format!("{} holds, Rust and Java by turns", 2 * HOLDS * names.len() as u64);
+    let measured = format!("{} holds, Rust and Java in turn", 2 * HOLDS * names.len() as u64);
     record_on(servers.topology(), Section::Reentrant, Promise::Tokens, measured).await;
 }

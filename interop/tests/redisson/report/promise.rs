@@ -289,10 +289,10 @@ impl Promise {
                 "Java's watchdog renews a hold past its first lease: Rust stays outside"
             }
             Self::RustCrashes => {
-                "The Rust holder is killed: Java enters at the end of the lease, at most 250 ms later in the middle of several times"
+                "The Rust holder is killed: Java enters at the end of the lease, at the median, at most 250 ms later"
             }
             Self::JavaCrashes => {
-                "The Java holder is halted: Rust enters at the end of the lease, at most 250 ms later in the middle of several times"
+                "The Java holder is halted: Rust enters at the end of the lease, at the median, at most 250 ms later"
             }
             Self::RustReaderCrashes => {
                 "A Rust reader is killed while Java reads on: Rust writes as soon as Java has read"
