@@ -30,7 +30,7 @@ seen by all users of the host, so give a password in the environment.
 
 Exit codes:
   64   the command line, or what it asks for, makes no sense
-  69   the store is not available
+  69   the store cannot be used: it is down, or refuses the credentials or a right
   74   a file could not be written
 Each command's help lists those of its own.";
 

@@ -66,7 +66,8 @@ LOCKCTL_URL is what --url says. A `lockctl run` of the same name inside enters a
 --at-least and --on-lost are then those of the outer one.
 
 Exit codes of its own:
-  75   the lock could not be had (-E sets another code); said with --verbose only
+  75   the lock could not be acquired (-E sets another code); the message appears only with
+       --verbose, as with flock
   76   the lock was lost, and the command was ended
   126  the command cannot be executed
   127  the command was not found; nobody waits for the lock then
@@ -111,7 +112,7 @@ pub(crate) struct Args {
     /// The number of permits of the semaphore, unless another number was set for it.
     #[arg(long, value_name = "M", group = "kind", value_parser = at_least_one())]
     of: Option<u32>,
-    /// The exit code if the lock could not be had.
+    /// The exit code if the lock could not be acquired.
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = Exit::NOT_HAD.0)]
     conflict_exit_code: u8,
     /// How long the store keeps the lock if this host dies: at least 1 s. It is renewed every third
