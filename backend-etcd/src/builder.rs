@@ -121,8 +121,19 @@ impl EtcdBackendBuilder {
     /// warning in the log, and can release locks.
     ///
     /// # Errors
-    /// [`Configuration`](lockcore::BackendErrorKind::Configuration) if a setting cannot work, or
-    /// the error of the attempt to connect.
+    /// - [`Configuration`](lockcore::BackendErrorKind::Configuration) for a bad endpoint or option,
+    ///   and for an endpoint that needs the feature `tls` in a build without it.
+    /// - [`Auth`](lockcore::BackendErrorKind::Auth) for wrong credentials, or none if the cluster
+    ///   has users.
+    /// - [`Permission`](lockcore::BackendErrorKind::Permission) if the user may not read the keys
+    ///   of the prefix.
+    /// - [`Unavailable`](lockcore::BackendErrorKind::Unavailable) if the cluster has no leader.
+    /// - [`Connection`](lockcore::BackendErrorKind::Connection) and
+    ///   [`Timeout`](lockcore::BackendErrorKind::Timeout) if no member can be reached.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped before it resolves, no connection is left open. A lease without
+    /// keys may be left, which ends within seconds.
     pub async fn connect(self) -> Result<EtcdBackend, BackendError> {
         let limit = self.connect_timeout + self.response_timeout;
         let (members, prefix) = self.members()?;

@@ -162,8 +162,23 @@ impl PostgresBackendBuilder {
     /// Connects, and creates the schema if it is missing.
     ///
     /// # Errors
-    /// [`Configuration`](lockcore::BackendErrorKind::Configuration) if a setting cannot work, or
-    /// what was in the way of connecting.
+    /// - [`Configuration`](lockcore::BackendErrorKind::Configuration) for a bad URL or option, for
+    ///   a URL that needs the feature `tls` in a build without it, for a database that does not
+    ///   exist or has another encoding than UTF8, for a schema that is missing or too old and may
+    ///   not be [migrated](Self::migrate), and if no wake-ups arrive, as behind a pooler in
+    ///   transaction mode.
+    /// - [`ReadOnly`](lockcore::BackendErrorKind::ReadOnly) if every server that answers is a
+    ///   replica.
+    /// - [`Auth`](lockcore::BackendErrorKind::Auth) for wrong credentials.
+    /// - [`Permission`](lockcore::BackendErrorKind::Permission) if the role lacks a right.
+    /// - [`Unavailable`](lockcore::BackendErrorKind::Unavailable) for a server that is starting up
+    ///   or has too many connections.
+    /// - [`Connection`](lockcore::BackendErrorKind::Connection) and
+    ///   [`Timeout`](lockcore::BackendErrorKind::Timeout) if the server cannot be reached.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped before it resolves, no connection is left open. The schema may have
+    /// been created.
     pub async fn connect(self) -> Result<PostgresBackend, BackendError> {
         PostgresBackend::open(self.settings()?).await
     }

@@ -217,8 +217,8 @@ impl RedisBackend {
 
     /// Deletes the last fencing token of a name that is no longer in use, which would otherwise
     /// stay for a day. Returns `true` if there was one, and `false` without effect while the lock
-    /// is held or has a queue, if the token is ahead of the server's clock, or if it is kept for
-    /// ever because Redisson wrote it.
+    /// is held or has a queue, if the token is ahead of the server's clock, or if it is kept
+    /// forever because Redisson wrote it.
     ///
     /// The tokens of a later hold follow the clock of the server, and are greater nevertheless,
     /// unless that clock is set back, or the server is replaced by one whose clock is behind. The

@@ -206,6 +206,10 @@ impl RedisBackendBuilder {
 
     /// Sets a prefix for the names of all locks in Redis, like a name mapper in Redisson. It is at
     /// most 128 bytes long, without braces and NUL. By default it is empty.
+    ///
+    /// The [`namespace`](lockcore::LocksBuilder::namespace) is part of the name, in errors and on
+    /// every backend. `key_prefix` is only in Redis's keys. Use `namespace` unless Redisson uses a
+    /// name mapper.
     pub fn key_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.key_prefix = prefix.into();
         self

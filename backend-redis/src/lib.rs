@@ -72,7 +72,7 @@
 //! - `lockcore_clients:{clients}`, a sorted set: the ids, all with the score 0. Lives for two hours
 //!   after the last record was written. Ids whose records have ended are removed by other clients.
 //!
-//! # Channels
+//! ## Channels
 //! | kind | channel | message |
 //! |---|---|---|
 //! | exclusive lock | `redisson_lock__channel:{order:42}` | `0` |
@@ -119,7 +119,7 @@
 //! - A lock must not have the name of the key of a semaphore's leases, `{x}:timeout`. The second of
 //!   the two to be used is refused with `WrongType`.
 //!
-//! # The names in use
+//! ## The names in use
 //! [`Backend::directory`](lockcore::backend::Backend::directory) finds them with `SCAN`, about a
 //! hundred keys at a time. A script judges the keys in the same step, by their names, types and
 //! fields, so that keys of other applications are not reported. It writes nothing. No server has to

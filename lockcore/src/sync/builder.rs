@@ -50,6 +50,9 @@ impl LocksBuilder {
     }
 
     /// The prefix of every name. Default: none. A name has at most 512 bytes including the prefix.
+    ///
+    /// The namespace is part of the name, in errors and on every backend. The `key_prefix` of the
+    /// Redis backend is only in Redis's keys. Use `namespace` unless Redisson uses a name mapper.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = namespace.into();
         self
@@ -201,10 +204,10 @@ impl LocksBuilder {
     /// label `group` with the value that `group` returns for the name of the lock. Default: no such
     /// label.
     ///
-    /// Names are not used as labels themselves, because monitoring keeps each value of a label for
-    /// ever, and there is no end of names like `order:42`. After 100 groups, all further ones are
-    /// counted as `other`. `group` is called several times for each acquisition: it must not block,
-    /// and must return the same group for a name every time.
+    /// Names are not used as labels themselves, because monitoring keeps each value of a label
+    /// forever, and there is no end of names like `order:42`. After 100 groups, all further ones
+    /// are counted as `other`. `group` is called several times for each acquisition: it must not
+    /// block, and must return the same group for a name every time.
     ///
     /// # Examples
     /// ```

@@ -143,7 +143,8 @@ impl CountDownLatch {
     /// # Errors
     /// As for [`set_count`](Self::set_count), as far as they apply, and
     /// [`LockError::TooManyWaiters`] if the [limit](crate::LocksBuilder::max_waiters) of waiters is
-    /// reached.
+    /// reached. A waiter may notice an outage only after 10 s;
+    /// [`retry_for`](crate::LocksBuilder::retry_for) counts from then.
     ///
     /// # Cancel safety
     /// Cancel safe.
