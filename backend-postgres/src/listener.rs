@@ -345,7 +345,7 @@ struct Keeper {
 /// Something that goes on while messages are handed on.
 type Errand<'a, T> = Option<Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send + 'a>>>;
 
-/// Waits for the end of an errand, or for ever if there is none.
+/// Waits for the end of an errand, or forever if there is none.
 async fn end_of<T>(errand: &mut Errand<'_, T>) -> Result<T, BackendError> {
     match errand {
         Some(running) => {

@@ -1,4 +1,4 @@
-//! A backend of one's own: `store.rs` keeps locks in a file for all processes of a host, in little more than 200 lines. Nesting,
+//! A backend of one's own: `store.rs` keeps locks in a file for all processes of a host, in about 250 lines. Nesting,
 //! waiting, renewal and the rest come from lockcore.
 //!
 //! ```text

@@ -39,7 +39,7 @@ use crate::{BackendError, FencingToken, LockName, LockState};
 /// callers. Contention is an answer, not an error.
 ///
 /// `lockcore_testkit::conformance_tests!` proves a backend: it runs every clause below as a test of
-/// its own. The example `custom_backend` is a complete backend in little more than 200 lines.
+/// its own. The example `custom_backend` is a complete backend in about 250 lines.
 ///
 /// Every method is required, so that a wrapper cannot forget to forward one. A backend without
 /// semaphores, latches, conditions or a directory says so in [`resize`](Self::resize),
@@ -267,7 +267,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     -> Result<Box<dyn Wakeups>, BackendError>;
 
     /// Sets the number of leased permits that a semaphore has, taken or not, and creates the
-    /// semaphore if necessary. The number is remembered for ever. Called only with
+    /// semaphore if necessary. The number is remembered forever. Called only with
     /// [`Capabilities::PERMITS`]; a backend without them returns [`BackendError::unsupported`].
     async fn resize(&self, request: &ResizeRequest) -> Result<ResizeOutcome, BackendError>;
 

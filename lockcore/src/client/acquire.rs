@@ -26,8 +26,8 @@ use crate::{
     time::{Lease, Moment},
 };
 
-/// A waiter with a time limit of this length or more is reported as waiting for ever: nobody
-/// watches a deadlock for that long.
+/// A waiter with a time limit of this length or more is reported as waiting forever: nobody watches
+/// a deadlock for that long.
 const LONGEST_LIMIT: Duration = Duration::from_secs(86_400);
 
 /// The acquisition that the user asked for.

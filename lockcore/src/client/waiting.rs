@@ -287,7 +287,7 @@ impl<'a> Contender<'a> {
     }
 
     /// Notes the wait for later reports, and warns of a self-deadlock: a task that waits for a lock
-    /// which it holds itself under another owner waits for ever.
+    /// which it holds itself under another owner waits forever.
     fn warn_of_deadlock(&mut self, now: Moment) {
         if !self.asker.is_patient || std::mem::replace(&mut self.has_warned, true) {
             return;

@@ -99,7 +99,7 @@ impl Condition {
     /// Like [`wait`](Self::wait), but waits for a notification for at most `timeout`. The lock is
     /// held again in either case, and acquiring it may take longer than `timeout`.
     ///
-    /// The outcome is [`WaitOutcome::Notified`] also if the waiter may have been notified, because
+    /// The outcome is also [`WaitOutcome::Notified`] if the waiter may have been notified, because
     /// the answer to that question was lost.
     ///
     /// # Errors

@@ -20,11 +20,11 @@ use crate::{
 /// # The number of permits
 /// The number given to [`Locks::semaphore`](crate::Locks::semaphore) applies to a semaphore that
 /// does not exist yet. After [`resize`](Self::resize), or if Java has made the semaphore, the
-/// stored number applies. A semaphore that was not resized is forgotten when it has not been used
-/// for a day.
+/// stored number applies. A semaphore that was not resized and is not used any more is forgotten
+/// after a time that depends on the backend: a day on Redis, at once in memory and on PostgreSQL.
 ///
 /// # Fairness
-/// The tasks of one client acquire permits in the order in which they asked, also if the first one
+/// The tasks of one client acquire permits in the order in which they asked, even if the first one
 /// asks for many and a later one for few. Between clients there is no order.
 ///
 /// # Examples
@@ -96,7 +96,7 @@ impl Semaphore {
     ///
     /// Calls on it fail with [`LockError::InvalidOption`] if `permits` is out of range.
     /// Acquisitions fail with [`LockError::TooManyPermits`] if the semaphore has fewer permits,
-    /// taken or not, also if it is made smaller while they wait.
+    /// taken or not, or if it is made smaller while they wait.
     #[must_use]
     pub fn permits(&self, permits: u32) -> Lock {
         let mut lock = self.lock.clone();

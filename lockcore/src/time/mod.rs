@@ -17,5 +17,5 @@ pub(crate) use self::{
 /// How long the core waits for a backend to answer a call.
 ///
 /// Backends have time-outs of their own. This one is for backends that have none, so that a call
-/// that never returns blocks neither its caller nor the name for ever.
+/// that never returns blocks neither its caller nor the name forever.
 pub(crate) const ANSWER: Duration = Duration::from_secs(5);
