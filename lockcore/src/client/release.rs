@@ -69,6 +69,12 @@ impl ReleaseWork {
     /// One attempt. Its answer, or its failure, lets local waiters go on.
     async fn attempt(&mut self) -> Result<ReleaseOutcome, BackendError> {
         let client = &self.client;
+        if client.is_abandoned() {
+            // The task of this release is about to be stopped, and may run once more before that.
+            let message = "the client was abandoned";
+            let error = BackendError::new(BackendErrorKind::Unavailable, message);
+            return Err(error.with_lock(&self.request.name));
+        }
         let answer = client.call(BackendCall::Release, client.backend.release(&self.request)).await;
         if let Err(error) = &answer {
             self.is_unanswered |= error.is_outcome_unknown();

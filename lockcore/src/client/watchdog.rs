@@ -219,9 +219,14 @@ impl Client {
         let patience = periods.min().unwrap_or(lease::MIN);
         // A task of its own: a panic of the backend is a failure like any other.
         let mut call = JoinSet::new();
-        let backend = self.backend.clone();
-        let measure = self.measure.clone();
-        call.spawn(async move { measure.call(BackendCall::Renew, backend.renew(&requests)).await });
+        let client = self.clone();
+        call.spawn(async move {
+            if client.is_abandoned() {
+                // This task is about to be stopped, and may run once more before that.
+                return pending().await;
+            }
+            client.measure.call(BackendCall::Renew, client.backend.renew(&requests)).await
+        });
         let answers = match tokio::time::timeout(patience, call.join_next()).await {
             Ok(Some(Ok(answers))) => answers,
             Ok(_) => Err(BackendError::new(BackendErrorKind::Other, "the backend panicked")),
@@ -245,6 +250,9 @@ impl Client {
                         let deadline =
                             renewed.and_then(|hold| deadline_of_lease(hold, lease, sent));
                         lane.renewed(hold, lease, sent, fx);
+                        if let Some(hold) = lane.hold_mut(hold) {
+                            hold.facts.renewal_fails = false;
+                        }
                         deadline
                     });
                     self.report_renewed(deadline, lease, now);
@@ -268,13 +276,14 @@ impl Client {
         let now = self.clock.now();
         let failed = self.with(cell, |lane, fx| {
             let deadline = lane.renewal_failed(hold, lease, now, fx)?;
-            let span = lane.hold(hold)?.facts.span.clone();
-            Some((deadline, span))
+            let facts = &mut lane.hold_mut(hold)?.facts;
+            let is_first = !std::mem::replace(&mut facts.renewal_fails, true);
+            Some((deadline, facts.span.clone(), is_first))
         });
         self.measure.renewal(RenewalEnd::Failed);
-        if let Some((deadline, span)) = failed {
+        if let Some((deadline, span, is_first)) = failed {
             let until = (deadline, lease);
-            self.report_failed_renewal(cell, until, span.as_deref(), error, now);
+            self.report_failed_renewal(cell, until, (span.as_deref(), is_first), error, now);
         }
     }
 }
