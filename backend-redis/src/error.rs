@@ -24,6 +24,12 @@ pub(crate) fn of_node(error: RedisError, doing: &str, node: impl Display) -> Bac
 
 fn converted(error: RedisError, message: String) -> BackendError {
     let (kind, applied) = classify(&error);
+    let message = match kind {
+        BackendErrorKind::WrongType => {
+            format!("{message}: the name is in use as another kind of lock, or for something else")
+        }
+        _ => message,
+    };
     let mapped = BackendError::new(kind, message);
     let mapped = if applied == Applied::No { mapped.not_applied() } else { mapped };
     mapped.with_source(error)
@@ -163,6 +169,9 @@ fn kind_of_message(text: &str) -> Option<BackendErrorKind> {
     if text.contains("max number of clients") || is_of_slot(text) {
         return Some(BackendErrorKind::Unavailable);
     }
+    if text.contains("DB index is out of range") {
+        return Some(BackendErrorKind::Configuration);
+    }
     // Since Redis 7.0, the code is missing if a command of a script lacks a right.
     let refusals = ["can't run this command", "no permissions", "can't access", "ACL failure"];
     refusals.iter().any(|refusal| text.contains(refusal)).then_some(BackendErrorKind::Permission)
@@ -200,6 +209,8 @@ mod tests {
         ] {
             assert_eq!(kind_of_message(text), Some(kind), "{text}");
         }
+        let database = kind_of_message("ERR DB index is out of range");
+        assert_eq!(database, Some(BackendErrorKind::Configuration));
         assert_eq!(kind_of_message("ERR something else"), None);
     }
 

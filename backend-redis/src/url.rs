@@ -40,8 +40,9 @@ pub(crate) fn parse(
     });
     info.ok_or_else(|| {
         misconfigured(
-            "the URL is not that of a Redis server; use redis://, rediss:// or unix:// with a host \
-             or path, and percent-encode special characters",
+            "the URL is not that of a Redis server; it has the form redis://host:port/database, \
+             with a number as the database (or rediss, valkey, unix, redis+sentinel, \
+             redis+cluster in front), and special characters percent-encoded",
         )
     })
 }

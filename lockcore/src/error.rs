@@ -4,7 +4,8 @@ use std::{error::Error, fmt, sync::Arc, time::Duration};
 
 use crate::{LockName, LossReason, Mode};
 
-/// The error of an operation on a lock. Every message names the lock, and says what to do next.
+/// The error of an operation on a lock. Every message names the lock if there is one, and says
+/// what to do next.
 ///
 /// Contention is not an error: [`try_acquire`](crate::Lock::try_acquire) returns `None`.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -108,7 +109,7 @@ pub enum LockError {
     /// More permits were requested than the semaphore has.
     #[error(
         "semaphore `{lock}` has {limit} permits, and {asked} were requested, which can never \
-         succeed; request fewer, or `resize` it"
+         succeed; request fewer, or raise their number first"
     )]
     #[non_exhaustive]
     TooManyPermits {
@@ -165,7 +166,7 @@ pub enum LockError {
         lock: LockName,
     },
     /// `Locks::close()` or `Locks::abandon()` was called.
-    #[error("lock `{lock}` cannot be acquired: this `Locks` is closed; make a new one")]
+    #[error("`{lock}` cannot be used: this `Locks` is closed; make a new one")]
     #[non_exhaustive]
     Closed {
         /// The lock.
@@ -174,6 +175,31 @@ pub enum LockError {
     /// The backend failed.
     #[error(transparent)]
     Backend(#[from] BackendError),
+}
+
+impl LockError {
+    /// The lock, latch or semaphore, if the error belongs to a valid one.
+    #[must_use]
+    pub fn lock(&self) -> Option<&LockName> {
+        match self {
+            Self::Timeout { lock, .. }
+            | Self::LatchTimeout { lock, .. }
+            | Self::Lost { lock, .. }
+            | Self::NotHeld { lock }
+            | Self::WrongGuard { lock, .. }
+            | Self::Unsupported { lock, .. }
+            | Self::Upgrade { lock }
+            | Self::TooManyPermits { lock, .. }
+            | Self::TooManyWaiters { lock, .. }
+            | Self::TooDeep { lock, .. }
+            | Self::AlreadySet { lock }
+            | Self::NoRuntime { lock }
+            | Self::Closed { lock } => Some(lock),
+            Self::InvalidName { .. } => None,
+            Self::InvalidOption { lock, .. } => lock.as_ref(),
+            Self::Backend(error) => error.lock(),
+        }
+    }
 }
 
 fn for_lock(lock: Option<&LockName>) -> String {
@@ -250,7 +276,7 @@ impl BackendErrorKind {
             Self::Permission => "grant the user the rights that the backend's documentation lists",
             Self::ReadOnly => "connect to the primary",
             Self::OutOfMemory => "give the server more memory or free some",
-            Self::WrongType => "use another name, or delete what is stored under this one",
+            Self::WrongType => "use another name, or use this one as what it is already",
             Self::Protocol => "check that the server is one that the backend supports",
             Self::Configuration => "correct the configuration",
             Self::Unsupported => "choose a backend whose capabilities include it",

@@ -18,7 +18,7 @@ impl Loss {
         Self { lock, reason }
     }
 
-    /// The lock whose hold was lost.
+    /// The lock whose hold was lost. The name includes the namespace.
     #[must_use]
     pub fn lock(&self) -> &LockName {
         &self.lock

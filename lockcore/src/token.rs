@@ -1,6 +1,6 @@
 //! [`FencingToken`].
 
-use std::fmt;
+use std::{fmt, num::TryFromIntError};
 
 /// A number that is greater than the token of every earlier hold of the same name.
 ///
@@ -11,6 +11,9 @@ use std::fmt;
 ///
 /// Nested acquisitions of one owner share the token of the hold.
 ///
+/// The tokens of the backends of this workspace fit into a signed number of 64 bits, as `BIGINT`
+/// columns have.
+///
 /// # Examples
 /// ```
 /// use lockcore::FencingToken;
@@ -20,6 +23,8 @@ use std::fmt;
 /// assert!(later > earlier);
 /// assert_eq!(later.to_string(), "42");
 /// assert_eq!(u64::from(later), 42);
+/// assert_eq!(i64::try_from(later)?, 42);
+/// # Ok::<(), std::num::TryFromIntError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken(u64);
@@ -40,6 +45,14 @@ impl From<u64> for FencingToken {
 impl From<FencingToken> for u64 {
     fn from(token: FencingToken) -> Self {
         token.0
+    }
+}
+
+impl TryFrom<FencingToken> for i64 {
+    type Error = TryFromIntError;
+
+    fn try_from(token: FencingToken) -> Result<Self, Self::Error> {
+        token.0.try_into()
     }
 }
 

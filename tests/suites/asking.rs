@@ -184,6 +184,18 @@ async fn several_locks_are_inspected_and_freed_together() {
     assert_all_free(&store).await;
 }
 
+#[test]
+fn a_namespace_that_no_valid_name_can_begin_with_is_refused() {
+    let with = |namespace: &str| Locks::builder(MemoryBackend::new()).namespace(namespace).build();
+    for namespace in ["{}", "a{}b", "a}", "a\0", &"x".repeat(512)] {
+        let error = with(namespace).unwrap_err();
+        assert!(matches!(error, LockError::InvalidName { .. }), "{namespace}: {error}");
+    }
+    for namespace in ["", "shop:", "{shop}:", "{", "shop{", &"x".repeat(510)] {
+        with(namespace).unwrap();
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_freed_keeps_no_other_lock_of_several_from_being_freed() {
     let store = MemoryBackend::new();

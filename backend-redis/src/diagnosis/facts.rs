@@ -41,11 +41,13 @@ impl Facts {
     }
 
     /// The server's version of Redis, or the version that it is compatible with.
-    pub(super) fn version(&self) -> Option<(u32, u32)> {
+    pub(super) fn version(&self) -> Option<(u32, u32, u32)> {
         let told = ["redis_version", "valkey_version"].map(|field| self.text(field));
         let told = told.into_iter().find(|version| !version.is_empty())?;
         let mut parts = told.split('.').map(|part| part.parse().ok());
-        Some((parts.next()??, parts.next().flatten().unwrap_or(0)))
+        let major = parts.next()??;
+        let [minor, patch] = [(); 2].map(|()| parts.next().flatten().unwrap_or(0));
+        Some((major, minor, patch))
     }
 
     pub(super) fn is_replica(&self) -> bool {
@@ -99,7 +101,7 @@ mod tests {
              connected_slaves:2\r\nslave0:ip=::1,port=6380,state=online,offset=9,lag=3\r\n\
              slave1:ip=10.0.0.2,port=1,state=send_bulk,offset=0,lag=0\r\n",
         );
-        assert_eq!(facts.version(), Some((7, 0)));
+        assert_eq!(facts.version(), Some((7, 0, 15)));
         assert!(!facts.is_replica() && !facts.is_cluster_node() && !facts.is_sentinel());
         let replica =
             |address: &str, is_online, lag| Replica { address: address.to_owned(), is_online, lag };
@@ -108,7 +110,7 @@ mod tests {
             [replica("::1:6380", true, 3), replica("10.0.0.2:1", false, 0)]
         );
         let valkey = Facts::parse("valkey_version:8.1.1\r\nserver_mode:cluster\r\n");
-        assert_eq!((valkey.version(), valkey.is_cluster_node()), (Some((8, 1)), true));
+        assert_eq!((valkey.version(), valkey.is_cluster_node()), (Some((8, 1, 1)), true));
         assert_eq!(Facts::parse("").version(), None);
     }
 }

@@ -27,7 +27,7 @@ pub(super) async fn examine(
     scope: Scope<'_>,
     diagnosis: &mut Diagnosis,
 ) -> Result<(), BackendError> {
-    let has_shards = facts.and_then(Facts::version).is_some_and(|version| version >= (7, 0));
+    let has_shards = facts.and_then(Facts::version).is_some_and(|version| version >= (7, 0, 0));
     let commands = if scope.slots.is_some() && has_shards { SHARDED } else { PLAIN };
     let [subscribe, publish] = commands;
     let seen = match send(session, server, commands, scope).await? {

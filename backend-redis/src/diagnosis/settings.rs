@@ -16,9 +16,9 @@ const MOST_LAG: u64 = 10;
 /// The smallest output buffer in bytes. It is enough to wake a thousand waiters at once.
 const LEAST_BUFFER: u64 = 1 << 20;
 /// The oldest versions of Redis that work, and that lose nothing: on one server, and on a cluster.
-const OLDEST: (u32, u32) = (6, 0);
-const COMPLETE: (u32, u32) = (6, 2);
-const COMPLETE_ON_CLUSTER: (u32, u32) = (7, 0);
+const OLDEST: (u32, u32, u32) = (6, 0, 6);
+const COMPLETE: (u32, u32, u32) = (6, 2, 0);
+const COMPLETE_ON_CLUSTER: (u32, u32, u32) = (7, 0, 0);
 
 /// Adds the findings from `INFO`.
 pub(super) fn judge(facts: &Facts, address: &str, scope: Scope<'_>, diagnosis: &mut Diagnosis) {
@@ -65,12 +65,14 @@ fn loading(facts: &Facts, address: &str) -> Option<Finding> {
 }
 
 fn version(facts: &Facts, address: &str, scope: Scope<'_>) -> Option<Finding> {
-    let version = facts.version()?;
-    let seen = format!("{address} has version {}.{}", version.0, version.1);
+    let version @ (major, minor, patch) = facts.version()?;
+    let seen = format!("{address} has version {major}.{minor}.{patch}");
     let complete = if scope.slots.is_some() { COMPLETE_ON_CLUSTER } else { COMPLETE };
     if version < OLDEST {
         let found = problem("version", seen)
-            .because("Redis before 6.0 has no RESP3, which the backend speaks")
+            .because(
+                "Redis before 6.0 has no RESP3, and before 6.0.6 no LPOS, which the backend needs",
+            )
             .to_do("upgrade to Redis 7.0 or Valkey 7.2 at least");
         Some(found)
     } else if version < complete {

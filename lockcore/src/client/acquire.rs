@@ -99,6 +99,7 @@ impl Acquisition {
         if let Some(held) = self.enter_at_once(owner.as_ref())? {
             return Ok(held);
         }
+        self.client.require_runtime(&self.name)?;
         let asker = Asker { has_limit: limit < LONGEST_LIMIT, ..self.asker(owner, true) };
         let asking = Box::pin(async move {
             // Counted until it has left, because `close()` waits for that.
@@ -370,7 +371,17 @@ impl Acquisition {
         acquired_at: Moment,
     ) -> HoldFacts {
         let (site, task) = (self.site, TaskKey::current());
-        HoldFacts { id, replicas, site, task, acquired_at, span: None, watch: None, kept: None }
+        HoldFacts {
+            id,
+            replicas,
+            site,
+            task,
+            acquired_at,
+            span: None,
+            watch: None,
+            kept: None,
+            renewal_fails: false,
+        }
     }
 
     /// Makes the facts of a hold that is handed over those of this acquisition.

@@ -67,11 +67,20 @@ impl Client {
         self.background.dismiss();
         self.measure.publish();
         if !is_done {
-            let message = "releases that began before `close()` are not confirmed yet";
-            let error = BackendError::new(BackendErrorKind::Timeout, message);
-            result = result.and(Err(error.into()));
+            result = result.and(Err(self.unconfirmed().into()));
         }
         result
+    }
+
+    /// The error for releases that began before `close()` and are not confirmed.
+    fn unconfirmed(&self) -> BackendError {
+        let message = "releases that began before `close()` are not confirmed yet";
+        let error = BackendError::new(BackendErrorKind::Timeout, message);
+        let lanes = self.lanes.all();
+        match lanes.iter().find(|cell| cell.look(|lane| lane.is_releasing())) {
+            Some(cell) => error.with_lock(cell.name()),
+            None => error,
+        }
     }
 
     /// Ends like a process that crashes: nothing is released, and no background work goes on.

@@ -60,6 +60,8 @@ pub(crate) struct HoldFacts {
     /// Set if the hold was kept. When it is dropped with the hold, the [listening](super::demand)
     /// for other clients ends.
     pub(super) kept: Option<Arc<oneshot::Sender<()>>>,
+    /// Set while its renewals fail.
+    pub(super) renewal_fails: bool,
 }
 
 /// Tells a waiter to take a step, or knows how to wake it. A signal that comes while the waiter

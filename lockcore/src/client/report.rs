@@ -149,12 +149,13 @@ impl Client {
         self.measure.renewal(RenewalEnd::Gone);
     }
 
-    /// A renewal failed at `now`. The client relies on the hold of `span` until `deadline`.
+    /// A renewal failed at `now`. The client relies on the hold of `span` until `deadline`. Only
+    /// the first failure in a row is a warning: an outage concerns each hold, again and again.
     pub(super) fn report_failed_renewal(
         &self,
         cell: &LaneCell,
         (deadline, lease): (Moment, Duration),
-        span: Option<&Span>,
+        (span, is_first): (Option<&Span>, bool),
         error: BackendError,
         now: Moment,
     ) {
@@ -162,10 +163,13 @@ impl Client {
             (&cell.name, error.with_lock(&cell.name), deadline.since(now));
         self.measure.margin(remaining, lease);
         let parent = span.unwrap_or(const { &Span::none() });
-        foreign(|| {
-            tracing::warn!(
+        foreign(|| match is_first {
+            true => tracing::warn!(
                 parent: parent, %lock, %error, ?remaining, "renewal failed, will be retried"
-            );
+            ),
+            false => tracing::debug!(
+                parent: parent, %lock, %error, ?remaining, "renewal failed again, will be retried"
+            ),
         });
     }
 }

@@ -261,6 +261,12 @@ impl Client {
         }
     }
 
+    /// Fails outside of a tokio runtime, where timers panic.
+    pub(crate) fn require_runtime(&self, lock: &LockName) -> Result<(), LockError> {
+        let is_inside = tokio::runtime::Handle::try_current().is_ok();
+        is_inside.then_some(()).ok_or_else(|| LockError::NoRuntime { lock: lock.clone() })
+    }
+
     /// Returns `true` if the background task runs.
     pub(super) fn is_running(&self) -> bool {
         self.background.is_up()

@@ -261,7 +261,11 @@ impl LocksBuilder {
         }
         if !self.namespace.is_empty() {
             // A brace of the namespace may be closed by the name that follows.
-            LockName::new(self.namespace.replace(['{', '}'], "_") + "x")?;
+            let [whole, open] =
+                ["x", "x}"].map(|end| LockName::new(format!("{}{end}", self.namespace)));
+            if open.is_err() {
+                whole?;
+            }
         }
         Ok(self.finish())
     }

@@ -42,7 +42,8 @@ impl LockGuard {
         Self { held }
     }
 
-    /// The name of the lock, with the namespace.
+    /// The name of the lock, with the namespace. So it is not a name for
+    /// [`Locks::lock`](crate::Locks::lock) of a client that has one.
     #[must_use]
     pub fn name(&self) -> &str {
         self.held.cell.name().as_str()

@@ -202,6 +202,7 @@ impl CountDownLatch {
     /// Cancel safe.
     pub async fn wait_timeout(&self, timeout: Duration) -> Result<(), LockError> {
         let (name, _) = self.parts()?;
+        self.client.require_runtime(name)?;
         let mut last_error = None;
         let waited = if timeout.is_zero() {
             (self.count().await? == 0).then_some(())

@@ -157,6 +157,10 @@ impl Lock {
     /// the connection for wake-ups. After 10 s at the latest it asks again, in case the clock of
     /// the backend was changed.
     ///
+    /// As with tokio's `Mutex`, a future that was polled once and is then kept without being polled
+    /// keeps its place, so the waiters of this client behind it do not get in. Drop it, or poll it
+    /// in a task of its own.
+    ///
     /// # Errors
     /// - [`LockError::InvalidName`], [`LockError::InvalidOption`], [`LockError::Unsupported`] and
     ///   [`LockError::Closed`], before any I/O.

@@ -206,8 +206,9 @@ impl Locks {
     }
 
     /// Releases every hold, waits for releases that are under way, and stops the background task.
-    /// Waiting and later acquisitions fail with [`LockError::Closed`], and `lost()` of every guard
-    /// resolves.
+    /// Waiting and later acquisitions fail with [`LockError::Closed`], as do calls of latches and
+    /// conditions, and `resize`. `lost()` of every guard resolves. Inspection (`state`, `available`,
+    /// `waits`) and `force_release` still work.
     ///
     /// Call it before the runtime ends: a task releases the guards that were dropped, and tasks end
     /// with their runtime.
@@ -221,6 +222,9 @@ impl Locks {
     /// # Cancel safety
     /// If the future is dropped before it resolves, the releases that were begun are completed in
     /// the background. The method can be called again.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
     pub async fn close(&self) -> Result<(), LockError> {
         self.client.close().await
     }

@@ -72,6 +72,21 @@ fn a_lock_with_a_fixed_lease_can_be_acquired_and_released_outside_of_a_runtime()
     drop(at_once(lock.acquire()).unwrap());
 }
 
+/// Timers need a runtime.
+#[test]
+fn a_wait_with_a_time_limit_fails_outside_of_a_runtime() {
+    let locks = Locks::new(MemoryBackend::new());
+    let latch = locks.latch("latch");
+    at_once(latch.set_count(1)).unwrap();
+    for error in [
+        at_once(locks.lock("a").lease(SECOND).acquire_timeout(SECOND)).unwrap_err(),
+        at_once(latch.wait_timeout(SECOND)).unwrap_err(),
+    ] {
+        assert!(matches!(error, LockError::NoRuntime { .. }), "{error}");
+        assert!(error.lock().is_some());
+    }
+}
+
 /// A runtime handle outlives its runtime. Tasks that are spawned with it are dropped at once.
 #[test]
 fn a_renewed_lock_cannot_be_acquired_on_a_runtime_that_has_ended() {

@@ -284,6 +284,11 @@ impl<W, H> Lane<W, H> {
         self.holds.is_empty() && self.queue.is_empty() && self.releasing.is_empty()
     }
 
+    /// Returns `true` if a release is under way.
+    pub(crate) fn is_releasing(&self) -> bool {
+        !self.releasing.is_empty()
+    }
+
     /// The lane is idle: forgets the state that only matters to waiters that come soon.
     pub(crate) fn rest(&mut self) {
         self.refusal = Refusal::default();
