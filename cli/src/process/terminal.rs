@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 
 use nix::sys::signal::{SigSet, Signal as NixSignal, raise};
 use rustix::{
-    process::Pid,
+    process::{Pid, Signal, kill_current_process_group},
     termios::{tcgetpgrp, tcsetpgrp},
 };
 
@@ -68,4 +68,11 @@ fn set_foreground(group: Pid) {
 pub(crate) fn stop_unless_orphaned() {
     // To this thread, so that it stops here and not some time later. SIGTSTP is caught.
     let _ = raise(NixSignal::SIGTTOU);
+}
+
+/// As [`stop_unless_orphaned`], and stops the whole group of this process. A script that waits for
+/// this process is in it, and only when it stops as well does the shell above learn of it.
+pub(crate) fn stop_group_unless_orphaned() {
+    // The main thread, if it does this, stops here as well.
+    let _ = kill_current_process_group(Signal::TTOU);
 }

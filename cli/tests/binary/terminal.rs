@@ -2,7 +2,7 @@
 
 #![cfg(target_os = "linux")]
 
-use std::process::Command;
+use std::{fs, process::Command};
 
 use lockcore_testkit::RedisServer;
 
@@ -95,6 +95,38 @@ fn a_shell_stops_and_continues_the_command() {
     tmux.command("fg");
     tmux.command("hello");
     tmux.until_shown(&["got <hello>"]);
+}
+
+/// A shell learns of a job's stop only if the process that it has started itself is stopped.
+#[test]
+fn a_shell_stops_and_continues_a_script_that_runs_the_command() {
+    let server = RedisServer::start();
+    let file = server.directory().join("job");
+    let script = r#""$LOCKCTL" run a -- sh -c 'echo ready; read x; echo "got <$x>"'; echo on"#;
+    fs::write(&file, script).unwrap();
+    let tmux = Tmux::start(&server.url(), 80, 24);
+    tmux.command(&format!("sh {}", file.display()));
+    tmux.until_shown(&["ready\n"]);
+    tmux.press(&["C-z"]);
+    tmux.until_shown(&["Stopped"]);
+    tmux.command("fg");
+    tmux.command("hello");
+    tmux.until_shown(&["got <hello>\non\n"]);
+}
+
+/// The outer `lockctl` is the parent in another group, so the inner one can be stopped, but no shell
+/// is there.
+#[test]
+fn a_nested_run_that_is_stopped_goes_on_where_no_shell_could_continue_it() {
+    let server = RedisServer::start();
+    let inner = r#"echo ready; read x; echo \"got <\$x>\"; exit 5"#;
+    let script = format!(r#"run a -- sh -c '"$LOCKCTL" run b -- sh -c "{inner}"; echo outer $?'"#);
+    let mut running = on_terminal(&server.url(), &script);
+    wait_for(&mut running, "ready");
+    running.tell("\u{1a}hello\n");
+    wait_for(&mut running, "got <hello>");
+    wait_for(&mut running, "outer 5");
+    assert_eq!(running.end().code, Some(0));
 }
 
 #[test]

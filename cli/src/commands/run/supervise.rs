@@ -23,7 +23,10 @@ use super::{
 use crate::{
     exit::Exit,
     output,
-    process::{Group, Guard, Reach, Reaped, Signals, Terminal, since_boot, stop_unless_orphaned},
+    process::{
+        Group, Guard, Reach, Reaped, Signals, Terminal, since_boot, stop_group_unless_orphaned,
+        stop_unless_orphaned,
+    },
 };
 
 /// The longest time between two looks at the deadline. The timers do not count the time that the
@@ -293,7 +296,8 @@ impl<'a> Supervisor<'a> {
             Signal::TSTP => {
                 // A process that does not stop would run on while nobody renews the lease.
                 self.group.signal(Signal::STOP);
-                self.stop();
+                self.take_back();
+                stop_unless_orphaned();
                 self.go_on();
             }
             Signal::CONT => self.go_on(),
@@ -307,7 +311,8 @@ impl<'a> Supervisor<'a> {
         if self.terminal.is_some() {
             // By Ctrl-Z, or because it has tried to use the terminal in the background: the shell
             // learns of it, and can bring both of us back.
-            self.stop();
+            self.take_back();
+            stop_group_unless_orphaned();
             // In the background, it would try again and be stopped again.
             let is_in_foreground = self.lend();
             if is_in_foreground || !uses_terminal {
@@ -323,12 +328,11 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Stops this process, unless no shell could continue it.
-    fn stop(&mut self) {
+    /// Takes the terminal back from the command.
+    fn take_back(&self) {
         if let Some(terminal) = &self.terminal {
             terminal.take_back(self.group.id());
         }
-        stop_unless_orphaned();
     }
 
     /// Lets the command go on, after this process was stopped or instead of that. If it was
@@ -369,9 +373,7 @@ fn guard_of(danger: Danger, args: &Args) -> Option<Guard> {
 
 impl Drop for Supervisor<'_> {
     fn drop(&mut self) {
-        if let Some(terminal) = &self.terminal {
-            terminal.take_back(self.group.id());
-        }
+        self.take_back();
     }
 }
 
