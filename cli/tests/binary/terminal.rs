@@ -7,7 +7,7 @@ use std::{fs, process::Command};
 use lockcore_testkit::RedisServer;
 
 use crate::{
-    program::{End, Running, code, is_free, lockctl, shown, until},
+    program::{End, Running, code, is_free, kill, lockctl, shown, state, until},
     tmux::Tmux,
 };
 
@@ -27,11 +27,16 @@ fn on_terminal(url: &str, arguments: &str) -> Running {
 
 /// Reads until a line contains `text`. The terminal echoes what is typed.
 fn wait_for(running: &mut Running, text: &str) {
+    let _ = line_with(running, text);
+}
+
+/// The same, and returns the line.
+fn line_with(running: &mut Running, text: &str) -> String {
     loop {
         let line = running.line();
         assert!(!line.is_empty(), "`{text}` does not come");
         if line.contains(text) {
-            return;
+            return line;
         }
     }
 }
@@ -112,6 +117,30 @@ fn a_shell_stops_and_continues_a_script_that_runs_the_command() {
     tmux.command("fg");
     tmux.command("hello");
     tmux.until_shown(&["got <hello>\non\n"]);
+}
+
+/// `lockctl` leads the session, as with sshd, so that nothing stops it.
+#[test]
+fn a_command_that_was_stopped_on_purpose_stays_stopped() {
+    let server = RedisServer::start();
+    let script = r#"run a -- sh -c 'trap "echo caught; exit 6" INT; echo pids $$ $PPID
+        while :; do sleep 0.02; done'"#;
+    let mut running = on_terminal(&server.url(), script);
+    let line = line_with(&mut running, "pids");
+    let pids: Vec<&str> = line.split(' ').collect();
+    let [_, command, own] = pids[..] else { panic!("{line}") };
+    kill("STOP", command);
+    until("the stop", || foreground(own).as_deref() == Some(own));
+    assert_eq!(state(command), Some('T'));
+    running.tell("\u{3}");
+    wait_for(&mut running, "caught");
+    assert_eq!(running.end().code, Some(6));
+}
+
+/// The process group in the foreground of the terminal that `pid` has.
+fn foreground(pid: &str) -> Option<String> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.split(' ').nth(5).map(str::to_owned)
 }
 
 /// The outer `lockctl` is the parent in another group, so the inner one can be stopped, but no shell

@@ -313,6 +313,11 @@ impl<'a> Supervisor<'a> {
             // learns of it, and can bring both of us back.
             self.take_back();
             stop_group_unless_orphaned();
+            if signal == Signal::STOP.as_raw() {
+                // Somebody has stopped it on purpose, and will continue it. Until then, the keys
+                // for interrupting have to reach this process.
+                return;
+            }
             // In the background, it would try again and be stopped again.
             let is_in_foreground = self.lend();
             if is_in_foreground || !uses_terminal {
