@@ -90,19 +90,21 @@ impl StoreUrl {
 
     /// Connects to the store, to look at it. Nothing is created, so that a mistake in the URL leaves
     /// nothing in the database of somebody else.
-    pub(crate) async fn open(&self) -> Result<Store, Failure> {
+    pub(crate) async fn open(&self) -> Result<Store, NotOpened> {
         let (backend, locks) = self.backend_and_locks(false).await?;
-        Ok(Store { backend, locks: locks.build()? })
+        Ok(Store { backend, locks: locks.build().map_err(Failure::from)? })
     }
 
     async fn backend_and_locks(
         &self,
         migrates: bool,
-    ) -> Result<(Arc<dyn Backend>, LocksBuilder), Failure> {
+    ) -> Result<(Arc<dyn Backend>, LocksBuilder), NotOpened> {
         let began = Instant::now();
         tracing::debug!(url = self.shown(), "connecting");
         let connected = match self.kind {
-            Kind::Redis => self.both(RedisBackend::connect(&self.url).await?),
+            Kind::Redis => {
+                self.both(RedisBackend::connect(&self.url).await.map_err(Failure::from)?)
+            }
             Kind::Postgres => {
                 let builder = PostgresBackend::builder(&self.url).migrate(migrates);
                 self.both(builder.connect().await.map_err(of_postgres)?)
@@ -142,21 +144,41 @@ impl StoreUrl {
     }
 }
 
+/// The reason why a store cannot be opened.
+#[derive(Debug)]
+pub(crate) struct NotOpened {
+    pub(crate) failure: Failure,
+    /// Set if there is no schema yet, or an older one, and all else is well.
+    pub(crate) lacks_schema: bool,
+}
+
+impl From<Failure> for NotOpened {
+    fn from(failure: Failure) -> Self {
+        Self { failure, lacks_schema: false }
+    }
+}
+
+impl From<NotOpened> for Failure {
+    fn from(not_opened: NotOpened) -> Self {
+        not_opened.failure
+    }
+}
+
 /// The failure of a connection to PostgreSQL, in terms of the command line.
-fn of_postgres(error: BackendError) -> Failure {
+fn of_postgres(error: BackendError) -> NotOpened {
     let lacks_schema = error.kind() == BackendErrorKind::Configuration
         && error.to_string().contains("has version");
-    let failure = Failure::from(error);
-    match lacks_schema {
-        true => Failure::new(
+    let mut failure = Failure::from(error);
+    if lacks_schema {
+        failure = Failure::new(
             failure.exit,
             format!(
                 "{failure}; this command only looks at the schema: if it is the right database, \
                  the first `lockctl run` makes or migrates it"
             ),
-        ),
-        false => failure,
+        );
     }
+    NotOpened { failure, lacks_schema }
 }
 
 /// A store, and a client of it. Both use the same connections.

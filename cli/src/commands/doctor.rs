@@ -72,9 +72,16 @@ pub(crate) async fn doctor(args: &Args, common: &Common) -> Result<Exit, Failure
 
 /// Adds the deadlocks that clients have recorded.
 async fn look_for_deadlocks(store: &StoreUrl, diagnosis: &mut Diagnosis) {
-    // A store that refuses clients has its finding already, and in a store that was never used,
-    // nobody waits.
-    let Ok(store) = store.open().await else { return };
+    let store = match store.open().await {
+        Ok(store) => store,
+        Err(refused) => {
+            // In a store that was never used, nobody waits.
+            if !refused.lacks_schema && !diagnosis.has_problems() {
+                diagnosis.add(refusal(&refused.failure));
+            }
+            return;
+        }
+    };
     let found = timeout(LONGEST_LOOK, deadlocks(&store.locks)).await;
     let unknown = match found {
         Ok(Ok(found)) => return found.into_iter().for_each(|finding| diagnosis.add(finding)),
@@ -90,6 +97,13 @@ async fn look_for_deadlocks(store: &StoreUrl, diagnosis: &mut Diagnosis) {
             .because("it is not known whether clients wait for each other for ever")
             .to_do("allow this user to read the records of clients, or look again"),
     );
+}
+
+/// The finding that the store refuses clients, for a reason that no other check has found.
+fn refusal(failure: &Failure) -> Finding {
+    Finding::new("refused", Severity::Problem, failure.to_string())
+        .because("a client of this version cannot connect, and so no lock can be acquired")
+        .to_do("remove what the error names; if it names an address, look whether it answers")
 }
 
 async fn deadlocks(locks: &Locks) -> Result<Vec<Finding>, LockError> {

@@ -111,6 +111,31 @@ async fn a_postgresql_without_connections_left_is_found() {
     assert_eq!(holder.end().code, Some(0));
 }
 
+/// Each client would be refused, though nothing else is wrong with the server.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_postgresql_that_refuses_clients_is_found() {
+    let server = server(&[]);
+    let url = server.url();
+    let ascii = "CREATE DATABASE ascii ENCODING 'SQL_ASCII' TEMPLATE template0 LC_COLLATE 'C' \
+                 LC_CTYPE 'C'";
+    let _ = server.query(ascii).await;
+    let wrong = format!("postgresql://postgres@{}/ascii", server.address());
+    finds(&wrong, "problem refused");
+    let text = end(&wrong, &["doctor"]);
+    assert!(text.stdout.contains("ENCODING 'UTF8'"), "{text:?}");
+
+    assert_eq!(code(&url, &["run", "a", "--", "true"]), 0, "makes the schema");
+    let without_functions = "DO $$ DECLARE known regprocedure; BEGIN \
+        FOR known IN SELECT oid FROM pg_proc WHERE pronamespace = 'lockcore'::regnamespace LOOP \
+        EXECUTE 'DROP FUNCTION ' || known || ' CASCADE'; END LOOP; END $$";
+    let _ = server.query(without_functions).await;
+    finds(&url, "problem refused");
+    let old = "DROP SCHEMA lockcore CASCADE; CREATE SCHEMA lockcore; \
+               CREATE TABLE lockcore.migration (number integer PRIMARY KEY)";
+    let _ = server.query(old).await;
+    assert_eq!(found_but_latency(&url), [""; 0], "the first run migrates it");
+}
+
 /// The sessions of others are counted as well, though the role does not see their activity.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_role_with_few_rights_learns_that_connections_run_out() {
