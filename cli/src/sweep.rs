@@ -109,7 +109,7 @@ impl Sweep {
 
 /// Returns `true` if an error concerns a single name, so that others may still be asked for. Other
 /// errors, such as a store that does not answer, would occur for all names.
-fn is_of_name(kind: BackendErrorKind) -> bool {
+pub(crate) fn is_of_name(kind: BackendErrorKind) -> bool {
     use BackendErrorKind::{Configuration, Other, Permission, Protocol, Unsupported};
     matches!(kind, Configuration | Other | Permission | Protocol | Unsupported)
 }

@@ -10,8 +10,13 @@ use tokio::{
 
 use super::model::{News, Release};
 use crate::{
-    clients::Clients, exit::Failure, output::escaped, pace::Pace, report::Report, store::Store,
-    sweep::Sweep,
+    clients::Clients,
+    exit::Failure,
+    output::escaped,
+    pace::Pace,
+    report::Report,
+    store::Store,
+    sweep::{Sweep, is_of_name},
 };
 
 /// Sweeps over the names again and again, and looks at the selected one in between.
@@ -100,12 +105,16 @@ impl Source {
         let Some(name) = self.selected.borrow_and_update().clone() else { return Ok(()) };
         let Ok(lock) = LockName::new(name.as_str()) else { return Ok(()) };
         self.pace.take(1).await;
-        let mut report = match self.pace.in_time(Report::of(&*self.store.backend, &lock)).await {
+        let report = match self.pace.in_time(Report::of(&*self.store.backend, &lock)).await {
+            Ok(mut report) => {
+                report.identify(clients);
+                report.kind.is_some().then_some(report)
+            }
             Err(error) if error.kind() == BackendErrorKind::WrongType => return Ok(()),
-            report => report?,
+            Err(error) if is_of_name(error.kind()) => Some(Report::unreadable(&name, &error)),
+            Err(error) => return Err(error.into()),
         };
-        report.identify(clients);
-        let reports = if report.kind.is_some() { vec![report] } else { Vec::new() };
+        let reports = report.into_iter().collect();
         self.tell(News::Looked { names: vec![name], reports, done: None }).await
     }
 }
@@ -136,6 +145,7 @@ async fn try_release(backend: &dyn Backend, release: &Release) -> Result<String,
 mod tests {
     use lockcore::Locks;
     use lockcore_memory::MemoryBackend;
+    use lockcore_testkit::{Fault, Faulty, Op};
 
     use super::*;
 
@@ -166,6 +176,28 @@ mod tests {
         assert!(began.elapsed() >= interval);
         drop(heard);
         running.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_selected_name_that_cannot_be_read_does_not_mean_that_the_store_is_away() {
+        let memory = MemoryBackend::new();
+        let faulty = Faulty::new(memory.clone());
+        let faults = faulty.faults();
+        let store = Store { backend: Arc::new(faulty), locks: Locks::new(memory) };
+        let _guard = store.locks.lock("a").acquire().await.unwrap();
+        let (select, selected) = watch::channel(None);
+        let (news, mut heard) = mpsc::channel(16);
+        let interval = Duration::from_secs(5);
+        let source = Source { store, pace: Pace::new(100), interval, selected, news };
+        let running = tokio::spawn(source.run());
+        while !matches!(heard.recv().await, Some(News::Ended)) {}
+        faults.next(Op::Inspect, Fault::Refuse(BackendErrorKind::Permission));
+        select.send(Some("a".to_owned())).unwrap();
+        let looked = heard.recv().await.unwrap();
+        let News::Looked { names, reports, done: None } = &looked else { panic!("{looked:?}") };
+        assert_eq!(names, &["a"]);
+        assert!(matches!(&**reports, [report] if report.error.is_some()), "{reports:?}");
+        running.abort();
     }
 
     #[tokio::test]
