@@ -224,8 +224,14 @@ impl EtcdUrl {
             )));
         }
         let (members, prefix) = rest.split_once('/').unwrap_or((rest, ""));
-        // The last one: a password may contain an unescaped `@`, and a host cannot. A prefix may
-        // contain one as well.
+        if prefix.contains('@') {
+            // Otherwise a part of the password could be taken for a host, and shown.
+            return Err(Failure::usage(
+                "the URL of etcd has a `/` before an `@`; write `/` in a password as %2F, and `@` \
+                 in a prefix as %40",
+            ));
+        }
+        // The last one: a password may contain an unescaped `@`, and a host cannot.
         let (login, hosts) = match members.rsplit_once('@') {
             Some((login, hosts)) => (Some(login), hosts),
             None => (None, members),
@@ -276,6 +282,7 @@ fn decoded(part: &str) -> Result<String, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exit::Exit;
 
     #[test]
     fn schemes_name_backends() {
@@ -297,7 +304,7 @@ mod tests {
         assert_eq!(url.endpoints, ["http://a:1", "http://b"]);
         assert_eq!(url.user, Some(("me".into(), "p@s@".into())));
         assert_eq!(url.prefix.as_deref(), Some("shop/locks"));
-        let url = EtcdUrl::parse("etcd://h:2379/pre@fix", false).unwrap();
+        let url = EtcdUrl::parse("etcd://h:2379/pre%40fix", false).unwrap();
         assert_eq!((url.endpoints, url.user), (vec!["http://h:2379".into()], None));
         assert_eq!(url.prefix.as_deref(), Some("pre@fix"));
         let url = EtcdUrl::parse("etcds://a", true).unwrap();
@@ -305,6 +312,16 @@ mod tests {
         for wrong in ["etcd://", "etcd:///x", "etcd://secret@h", "etcd://h?tls"] {
             let failure = EtcdUrl::parse(wrong, false).err().unwrap().to_string();
             assert!(!failure.contains("secret"), "{failure}");
+        }
+    }
+
+    #[test]
+    fn a_password_of_etcd_is_not_taken_for_a_host() {
+        for wrong in ["etcd://me:secret/1@h", "etcd://me:1@secret/1@h", "etcd://secret/pre@fix"] {
+            let failure = EtcdUrl::parse(wrong, false).err().unwrap();
+            assert_eq!(failure.exit, Exit::USAGE);
+            let failure = failure.to_string();
+            assert!(failure.contains("%2F") && !failure.contains("secret"), "{failure}");
         }
     }
 }
