@@ -216,11 +216,13 @@ struct EtcdUrl {
 
 impl EtcdUrl {
     fn parse(url: &str, tls: bool) -> Result<Self, Failure> {
-        const FORM: &str = "etcd://[user:password@]host[:port],host[:port][/prefix]";
+        // Without `@` after `://`: what is before it would not be shown, as in a URL.
+        const FORM: &str = "etcd://host[:port],host[:port][/prefix], with `user:password@` before \
+                            the first host if there is a login";
         let rest = url.split_once("://").map(|(_, rest)| rest).unwrap_or_default();
         if rest.contains(['?', '#']) {
             return Err(Failure::usage(format!(
-                "the URL of etcd has a `?` or `#`; its form is {FORM}, and these are %3F and %23"
+                "the URL of etcd has a `?` or `#`, which are %3F and %23; its form is {FORM}"
             )));
         }
         let (members, prefix) = rest.split_once('/').unwrap_or((rest, ""));
@@ -312,6 +314,7 @@ mod tests {
         for wrong in ["etcd://", "etcd:///x", "etcd://secret@h", "etcd://h?tls"] {
             let failure = EtcdUrl::parse(wrong, false).err().unwrap().to_string();
             assert!(!failure.contains("secret"), "{failure}");
+            assert!(failure.contains("etcd://host[:port],") && !failure.contains("***"));
         }
     }
 
