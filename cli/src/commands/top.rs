@@ -6,14 +6,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crossterm::event::{Event, EventStream};
-use futures_util::StreamExt;
+use crossterm::event::Event;
 use lockcore::{BackendError, backend::Backend};
 use rustix::process::{Signal, kill_current_process_group};
 use tokio::{
     sync::{mpsc, watch},
     task::{JoinError, JoinSet},
-    time::{Interval, MissedTickBehavior, interval},
+    time::{Interval, MissedTickBehavior, interval, timeout},
 };
 
 use crate::{
@@ -24,6 +23,7 @@ use crate::{
     pace::{DEFAULT_RATE, Pace, RATE_HELP},
     process::{Signals, stop_unless_orphaned},
     top::{
+        input::Input,
         keys::{self, Request},
         model::{Model, News, Release},
         source::{self, Source},
@@ -74,6 +74,9 @@ const DRAWING_INTERVAL: Duration = Duration::from_millis(200);
 /// The interval at which leases and times are redrawn even without news.
 const LONGEST_STILL: Duration = Duration::from_secs(1);
 
+/// How long the signal of a terminal that goes away may come after its first error.
+const HANG_UP: Duration = Duration::from_millis(100);
+
 pub(crate) async fn top(args: &Args, common: &Common) -> Result<Exit, Failure> {
     if !io::stdout().is_terminal() {
         return Err(Failure::usage("stdout is no terminal to draw on; `lockctl ls` prints a list"));
@@ -100,7 +103,7 @@ pub(crate) async fn top(args: &Args, common: &Common) -> Result<Exit, Failure> {
         model: Model::new(url.shown()),
         screen: Screen::open().map_err(no_terminal)?,
         theme: Theme::of_environment(),
-        keys: EventStream::new(),
+        keys: Input::open().map_err(no_terminal)?,
         signals,
         ticks,
         heard,
@@ -123,7 +126,7 @@ struct Top {
     model: Model,
     screen: Screen,
     theme: Theme,
-    keys: EventStream,
+    keys: Input,
     signals: Signals,
     ticks: Interval,
     heard: mpsc::Receiver<News>,
@@ -145,7 +148,12 @@ fn said_of(ended: Option<Result<String, JoinError>>) -> String {
 impl Top {
     /// Shows everything, and ends when asked to.
     async fn run(mut self) -> Result<Exit, Failure> {
-        let shown = self.show().await;
+        let mut shown = self.show().await;
+        if shown.is_err()
+            && let Ok(signal) = timeout(HANG_UP, self.signals.next_end()).await
+        {
+            shown = Ok(Exit::of_signal(signal.as_raw()));
+        }
         match &shown {
             Ok(exit) if *exit != Exit::SUCCESS && !self.releases.is_empty() => {
                 // A signal ends this at once.
@@ -162,26 +170,13 @@ impl Top {
         self.draw()?;
         loop {
             tokio::select! {
-                event = self.keys.next() => {
-                    let Some(event) = event else { return Ok(Exit::SUCCESS) };
-                    if let Some(exit) = self.event(event.map_err(no_terminal)?)? {
-                        return Ok(exit);
-                    }
-                    self.draw()?;
-                }
+                // A signal tells more than the error of a terminal that goes away with it.
+                biased;
                 signal = self.signals.next() => {
                     if let Some(exit) = self.signal(signal)? {
                         return Ok(exit);
                     }
                     self.draw()?;
-                }
-                Some(news) = self.heard.recv() => {
-                    self.model.hear(news, Instant::now());
-                    is_new = true;
-                }
-                Some(said) = self.releases.join_next() => {
-                    self.model.hear(News::Notice(said_of(Some(said))), Instant::now());
-                    is_new = true;
                 }
                 _ = self.ticks.tick() => {
                     let now = Instant::now();
@@ -193,6 +188,21 @@ impl Top {
                         self.draw()?;
                         (is_new, drawn_at) = (false, now);
                     }
+                }
+                event = self.keys.next() => {
+                    let Some(event) = event else { return Ok(Exit::SUCCESS) };
+                    if let Some(exit) = self.event(event.map_err(no_terminal)?)? {
+                        return Ok(exit);
+                    }
+                    self.draw()?;
+                }
+                Some(said) = self.releases.join_next() => {
+                    self.model.hear(News::Notice(said_of(Some(said))), Instant::now());
+                    is_new = true;
+                }
+                Some(news) = self.heard.recv() => {
+                    self.model.hear(news, Instant::now());
+                    is_new = true;
                 }
             }
             self.select.send_if_modified(|selected| {

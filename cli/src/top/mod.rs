@@ -2,6 +2,7 @@
 
 pub(crate) mod bars;
 pub(crate) mod entry;
+pub(crate) mod input;
 pub(crate) mod keys;
 pub(crate) mod model;
 pub(crate) mod source;
