@@ -2,6 +2,7 @@
 
 use std::{
     io::{self, BufWriter, Stdout, Write},
+    mem::ManuallyDrop,
     panic,
     sync::{
         Once,
@@ -13,7 +14,7 @@ use crossterm::{
     cursor,
     event::{DisableBracketedPaste, EnableBracketedPaste},
     execute,
-    terminal::{self, Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen},
+    terminal::{self, EnterAlternateScreen, LeaveAlternateScreen},
 };
 use ratatui::{Frame, Terminal, backend::CrosstermBackend};
 
@@ -25,7 +26,9 @@ type Canvas = Terminal<CrosstermBackend<BufWriter<Stdout>>>;
 /// The terminal in raw mode, with a screen of its own. It is given back when this is dropped, and
 /// before the message of a panic is written.
 pub(crate) struct Screen {
-    terminal: Canvas,
+    /// Never dropped: that shows the cursor, which is done when the terminal is given back, and
+    /// panics if the terminal is gone. So there is only one.
+    terminal: ManuallyDrop<Canvas>,
 }
 
 impl Screen {
@@ -39,8 +42,8 @@ impl Screen {
             }));
         });
         take()?;
-        match canvas() {
-            Ok(terminal) => Ok(Self { terminal }),
+        match Terminal::new(CrosstermBackend::new(BufWriter::new(io::stdout()))) {
+            Ok(terminal) => Ok(Self { terminal: ManuallyDrop::new(terminal) }),
             Err(error) => {
                 give_back();
                 Err(error)
@@ -61,11 +64,10 @@ impl Screen {
     /// Takes the terminal again, and redraws everything, whatever others have done to it.
     pub(crate) fn resume(&mut self) -> io::Result<()> {
         take()?;
-        execute!(io::stdout(), Clear(ClearType::All))?;
-        // Ratatui's own method asks the terminal for the position of the cursor, and the answer
-        // arrives as a key.
-        self.terminal = canvas()?;
-        Ok(())
+        // `clear` would ask the terminal for the position of the cursor, and the answer arrives as
+        // a key.
+        let size = self.terminal.size()?;
+        self.terminal.resize(size.into())
     }
 }
 
@@ -73,11 +75,6 @@ impl Drop for Screen {
     fn drop(&mut self) {
         give_back();
     }
-}
-
-/// A canvas on an empty screen.
-fn canvas() -> io::Result<Canvas> {
-    Terminal::new(CrosstermBackend::new(BufWriter::new(io::stdout())))
 }
 
 fn take() -> io::Result<()> {

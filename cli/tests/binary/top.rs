@@ -1,13 +1,22 @@
 //! `lockctl top` on a terminal.
 
-use std::time::Duration;
+use std::{
+    fs::File,
+    io::Read,
+    process::{Command, Stdio},
+    time::Duration,
+};
 
 use lockcore::{LockGuard, Locks};
 use lockcore_redis::RedisBackend;
 use lockcore_testkit::RedisServer;
+use rustix::{
+    pty::{self, OpenptFlags},
+    termios::{Winsize, tcsetwinsize},
+};
 
 use crate::{
-    program::{Running, end, is_free, kill, state},
+    program::{Running, end, is_free, kill, lockctl, state, until},
     tmux::{PROMPT, Tmux},
 };
 
@@ -209,6 +218,39 @@ fn signals_restore_the_terminal() {
         kill(signal, &child_of(&tmux.shell()));
         is_restored(&tmux, code);
     }
+}
+
+/// As when the connection of `ssh -t` breaks off.
+#[test]
+fn a_terminal_that_goes_away_ends_top_like_its_signal() {
+    let server = RedisServer::start();
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let terminal = pty::openpt(flags).unwrap();
+    pty::unlockpt(&terminal).unwrap();
+    tcsetwinsize(&terminal, Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 })
+        .unwrap();
+    let inside = || Stdio::from(pty::ioctl_tiocgptpeer(&terminal, flags).unwrap());
+    let top = lockctl(&server.url(), &["top"]);
+    // As the leader of a session, it gets the signal itself.
+    let mut command = Command::new("setsid");
+    command.arg("--ctty").arg(top.get_program()).args(top.get_args());
+    for (name, value) in top.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    let mut top = command.stdin(inside()).stdout(inside()).stderr(inside()).spawn().unwrap();
+    // Otherwise it has the terminal as well.
+    drop(command);
+    let (mut terminal, mut shown, mut chunk) = (File::from(terminal), Vec::new(), [0; 1024]);
+    while !String::from_utf8_lossy(&shown).contains("lockctl") {
+        let length = terminal.read(&mut chunk).expect("top draws");
+        shown.extend_from_slice(&chunk[..length]);
+    }
+    drop(terminal);
+    until("the end of top", || top.try_wait().unwrap().is_some());
+    assert_eq!(top.wait().unwrap().code(), Some(129));
 }
 
 /// The process that the shell has started.
