@@ -31,15 +31,11 @@ use crate::{
     process::Signals,
 };
 
-/// How long leaving the queue may take after a signal. A store that does not answer by then forgets
-/// the place by itself.
-const LEAVING: Duration = Duration::from_millis(80);
-
 /// How long connecting may take at least, whatever `-w` says.
 const SHORTEST_CONNECT: Duration = Duration::from_secs(1);
 
-/// How long closing the client may take. Its record at the store, which may still list it as a waiter,
-/// lapses by itself if the store does not answer by then.
+/// How long closing the client may take. If the store does not answer by then, its place in a queue
+/// and its record, which may still list it as a waiter, lapse by themselves.
 const CLOSING: Duration = Duration::from_millis(500);
 
 /// How long a release may take after the command was ended because of a loss.
@@ -237,12 +233,12 @@ impl Run {
                 return Ok(Exit(self.args.conflict_exit_code));
             }
             Ok(Err(error)) => {
-                let _ = timeout(LEAVING, self.locks.close()).await;
+                self.close(&mut signals).await;
                 return Err(explained(error));
             }
             Err(exit) => {
                 // The place in the queue is given up.
-                let _ = timeout(LEAVING, self.locks.close()).await;
+                self.close(&mut signals).await;
                 return Ok(exit);
             }
         };
@@ -328,7 +324,7 @@ impl Run {
             }
             Err(_) => {
                 // The release goes on in the background, and without this would end with it.
-                let _ = timeout(LEAVING, self.locks.close()).await;
+                self.close(&mut signals).await;
                 Ok(exit)
             }
         }

@@ -1,8 +1,8 @@
 //! `lockctl run`: exclusion, exit codes and the environment.
 
-use std::{fs, process::Command};
+use std::{fs, process::Command, time::Duration};
 
-use lockcore_testkit::RedisServer;
+use lockcore_testkit::{Conditions, Proxy, RedisServer};
 
 use serde_json::Value;
 
@@ -116,6 +116,23 @@ fn a_run_that_has_ended_is_not_listed_as_a_waiter() {
     assert_eq!(waiter.end().code, Some(127));
     let _holder = Running::inside(&url, &["a"]);
     assert_eq!(listed_waiters(&url, "a"), 0, "its command was not started");
+}
+
+/// The store is as far away as on another continent.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_that_a_signal_ends_is_not_listed_where_the_store_is_far() {
+    let _quiet = QUIET.lock().await;
+    let server = RedisServer::start();
+    let url = server.url();
+    let proxy = Proxy::start(server.port()).await.unwrap();
+    let _holder = Running::inside(&url, &["a"]);
+    let waiter = Running::script(&proxy.url(), &["a"], "echo entered");
+    until("the record of the wait", || listed_waiters(&url, "a") == 1);
+    let latency = Duration::from_millis(60);
+    proxy.set(Conditions { latency, ..Conditions::default() });
+    waiter.signal("TERM");
+    assert_eq!(waiter.end().code, Some(143));
+    assert_eq!(listed_waiters(&url, "a"), 0);
 }
 
 #[test]
