@@ -44,6 +44,9 @@ const LAST_RELEASE: Duration = Duration::from_secs(1);
 /// The shortest lease: a command has to be ended within a fraction of it.
 const SHORTEST_LEASE: Duration = Duration::from_secs(1);
 
+/// The longest lease. The store keeps the time of --at-least as a lease as well.
+const LONGEST_LEASE: Duration = Duration::from_secs(365 * 86400);
+
 const AFTER_HELP: &str = "\
 What follows `--` is run without a shell, in a process group of its own. On a terminal it is the
 foreground. Its exit code is that of lockctl, or 128 + n if signal n ended it. The lock is held
@@ -118,7 +121,7 @@ pub(crate) struct Args {
     lease: Duration,
     /// Keeps the lock until D after it was taken, also if the command ends earlier, or lockctl is
     /// killed. For jobs of hosts whose clocks differ.
-    #[arg(long, value_name = "D", value_parser = duration::parse_positive)]
+    #[arg(long, value_name = "D", value_parser = at_least)]
     at_least: Option<Duration>,
     /// Sends SIGKILL D after a signal that should have ended the command. On a loss, the default is
     /// a third of the lease, which D cannot exceed, and it is at most 10 s if somebody else may
@@ -149,7 +152,15 @@ fn at_least_one() -> RangedI64ValueParser<u32> {
 fn lease(text: &str) -> Result<Duration, String> {
     match duration::parse(text)? {
         lease if lease < SHORTEST_LEASE => Err("a lease is at least 1 s".into()),
+        lease if lease > LONGEST_LEASE => Err("a lease is at most 365d".into()),
         lease => Ok(lease),
+    }
+}
+
+fn at_least(text: &str) -> Result<Duration, String> {
+    match duration::parse_positive(text)? {
+        time if time > LONGEST_LEASE => Err("give at most 365d".into()),
+        time => Ok(time),
     }
 }
 
