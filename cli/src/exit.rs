@@ -92,15 +92,34 @@ fn exit_of(kind: BackendErrorKind) -> Exit {
     }
 }
 
-/// The messages of an error and of its causes, which do not repeat each other.
+/// The messages of an error and of its causes, which do not repeat each other. The general advice
+/// of a backend's error is given once, and not at all if the message has advice of its own, which
+/// follows a semicolon.
 pub(crate) fn with_sources(error: &(dyn Error + 'static)) -> String {
-    let mut message = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        message += &format!(": {cause}");
-        source = cause.source();
+    let mut message = String::new();
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let text = error.to_string();
+        let advice = general_advice(error);
+        let own = text.strip_suffix(&*advice).unwrap_or(&text);
+        if message.is_empty() {
+            message = if own.contains("; ") { own } else { &text }.to_owned();
+        } else if !message.contains(own) {
+            message += &format!(": {own}");
+        }
+        next = error.source();
     }
     message
+}
+
+/// What the text of a backend's error ends with.
+fn general_advice(error: &(dyn Error + 'static)) -> String {
+    let of_backend = match error.downcast_ref() {
+        Some(LockError::Backend(error)) => Some(error),
+        _ => error.downcast_ref::<BackendError>(),
+    };
+    // Without a message and a lock, the advice is all that there is.
+    of_backend.map(|error| BackendError::new(error.kind(), "").to_string()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -124,5 +143,19 @@ mod tests {
         assert_eq!(Failure::from(away).exit, Exit::UNAVAILABLE);
         let wrong = BackendError::new(BackendErrorKind::Configuration, "no such option");
         assert_eq!(Failure::from(wrong).exit, Exit::USAGE);
+    }
+    #[test]
+    fn advice_is_given_once() {
+        let cause = || BackendError::new(BackendErrorKind::Permission, "no right");
+        let shown = |message| {
+            with_sources(
+                &BackendError::new(BackendErrorKind::Permission, message).with_source(cause()),
+            )
+        };
+        let general = "grant the user the rights that the backend's documentation lists";
+        assert_eq!(shown("refused"), format!("refused; {general}: no right"));
+        assert_eq!(shown("refused; grant +scan"), "refused; grant +scan: no right");
+        assert_eq!(shown("refused, no right"), format!("refused, no right; {general}"));
+        assert_eq!(with_sources(&LockError::from(cause())), format!("no right; {general}"));
     }
 }

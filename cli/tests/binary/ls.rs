@@ -374,6 +374,19 @@ async fn a_name_that_cannot_be_read_does_not_end_the_list() {
     waiting.abort();
 }
 
+#[tokio::test]
+async fn a_missing_right_is_told_with_one_piece_of_advice() {
+    let server = RedisServer::start();
+    let rules = ["ACL", "SETUSER", "me", "on", ">hunter2", "~*", "&*", "+@all", "-scan"];
+    let _: String = server.query(&rules).await;
+    let list = end(&server.url().replace("redis://", "redis://me:hunter2@"), &["ls"]);
+    assert_eq!((list.code, list.stderr.lines().count()), (Some(69), 1), "{list:?}");
+    assert!(list.stderr.contains("+scan"), "{list:?}");
+    for once in ["grant", "can't run this command"] {
+        assert_eq!(list.stderr.matches(once).count(), 1, "{list:?}");
+    }
+}
+
 #[test]
 fn a_server_that_ends_meanwhile_is_69() {
     let mut server = RedisServer::start();
