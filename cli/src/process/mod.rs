@@ -13,6 +13,6 @@ pub(crate) use self::{
     group::{Group, Reach, Reaped},
     guard::{Guard, Watch},
     signals::Signals,
-    terminal::{Terminal, stop_group_unless_orphaned, stop_unless_orphaned},
+    terminal::{Terminal, stop_unless_orphaned},
     tree::is_below,
 };

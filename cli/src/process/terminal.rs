@@ -65,14 +65,15 @@ fn set_foreground(group: Pid) {
 
 /// Stops this process, which goes on here when it is continued. It does not stop if its group is
 /// orphaned: then no shell could continue it, and the system ignores this signal, unlike SIGSTOP.
+///
+/// On a terminal, its whole group is stopped. A script that waits for this process is in it, and
+/// only when it stops as well does the shell, or an outer `lockctl`, learn of it. That the terminal
+/// has stopped it is not enough: it may have been continued since.
 pub(crate) fn stop_unless_orphaned() {
-    // To this thread, so that it stops here and not some time later. SIGTSTP is caught.
-    let _ = raise(NixSignal::SIGTTOU);
-}
-
-/// As [`stop_unless_orphaned`], and stops the whole group of this process. A script that waits for
-/// this process is in it, and only when it stops as well does the shell above learn of it.
-pub(crate) fn stop_group_unless_orphaned() {
-    // The main thread, if it does this, stops here as well.
-    let _ = kill_current_process_group(Signal::TTOU);
+    // SIGTSTP is caught. Either way the main thread stops here and not some time later.
+    if Terminal::of_standard_streams().is_some() {
+        let _ = kill_current_process_group(Signal::TTOU);
+    } else {
+        let _ = raise(NixSignal::SIGTTOU);
+    }
 }

@@ -123,12 +123,15 @@ fn a_shell_stops_and_continues_a_script_that_runs_the_command() {
 #[test]
 fn a_command_that_was_stopped_on_purpose_stays_stopped() {
     let server = RedisServer::start();
-    let script = r#"run a -- sh -c 'trap "echo caught; exit 6" INT; echo pids $$ $PPID
-        while :; do sleep 0.02; done'"#;
+    let script = r#"run a -- sh -c 'trap "echo caught; exit 6" INT; trap "echo inside" USR1
+        echo pids $$ $PPID; while :; do sleep 0.02; done'"#;
     let mut running = on_terminal(&server.url(), script);
     let line = line_with(&mut running, "pids");
     let pids: Vec<&str> = line.split(' ').collect();
     let [_, command, own] = pids[..] else { panic!("{line}") };
+    // Once it passes signals on, it has lent the terminal.
+    kill("USR1", own);
+    wait_for(&mut running, "inside");
     kill("STOP", command);
     until("the stop", || foreground(own).as_deref() == Some(own));
     assert_eq!(state(command), Some('T'));
@@ -143,8 +146,8 @@ fn foreground(pid: &str) -> Option<String> {
     stat.rsplit_once(") ")?.1.split(' ').nth(5).map(str::to_owned)
 }
 
-/// The outer `lockctl` is the parent in another group, so the inner one can be stopped, but no shell
-/// is there.
+/// The outer `lockctl` is the parent in another group, so that the inner one can be stopped, but no
+/// shell is there.
 #[test]
 fn a_nested_run_that_is_stopped_goes_on_where_no_shell_could_continue_it() {
     let server = RedisServer::start();

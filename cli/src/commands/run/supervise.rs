@@ -23,10 +23,7 @@ use super::{
 use crate::{
     exit::Exit,
     output,
-    process::{
-        Group, Guard, Reach, Reaped, Signals, Terminal, since_boot, stop_group_unless_orphaned,
-        stop_unless_orphaned,
-    },
+    process::{Group, Guard, Reach, Reaped, Signals, Terminal, since_boot, stop_unless_orphaned},
 };
 
 /// The longest time between two looks at the deadline. The timers do not count the time that the
@@ -312,7 +309,7 @@ impl<'a> Supervisor<'a> {
             // By Ctrl-Z, or because it has tried to use the terminal in the background: the shell
             // learns of it, and can bring both of us back.
             self.take_back();
-            stop_group_unless_orphaned();
+            stop_unless_orphaned();
             if signal == Signal::STOP.as_raw() {
                 // Somebody has stopped it on purpose, and will continue it. Until then, the keys
                 // for interrupting have to reach this process.
