@@ -1,6 +1,6 @@
 //! Servers with wrong answers or none: every call ends in time with a descriptive error, nothing
-//! panics, and memory stays bounded. This is a separate binary, so that nothing else runs while
-//! memory is measured and the machine is busy.
+//! panics, and memory stays bounded. This is a separate binary, because the memory of the process is
+//! measured.
 
 #![allow(
     clippy::unwrap_used,
@@ -22,6 +22,7 @@ use lockcore_redis::RedisBackend;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::{TcpListener, TcpStream, tcp::OwnedReadHalf},
+    sync::RwLock,
     task::JoinSet,
 };
 
@@ -226,6 +227,7 @@ async fn meet_each(
 
 #[tokio::test]
 async fn wrong_answers_are_typed_errors() {
+    let _memory = MEASURING.read().await;
     assert_no_panic();
     for met in meet_each(WRONG.map(|wrong| Manners::scripts(Answer::Bytes(wrong.into())))).await {
         assert!(!met.unwrap().is_empty(), "no such server passes for one that keeps locks");
@@ -236,6 +238,7 @@ async fn wrong_answers_are_typed_errors() {
 
 #[tokio::test]
 async fn wrong_answers_to_connecting_and_to_subscriptions_are_typed_errors() {
+    let _memory = MEASURING.read().await;
     assert_no_panic();
     let answers = WRONG.map(|wrong| Answer::Bytes(wrong.into()));
     // Some of these pass for a server with little to report.
@@ -251,6 +254,7 @@ async fn wrong_answers_to_connecting_and_to_subscriptions_are_typed_errors() {
 
 #[tokio::test]
 async fn a_connection_that_is_closed_after_any_number_of_bytes_is_an_error_in_time() {
+    let _memory = MEASURING.read().await;
     assert_no_panic();
     let answer = b"*2\r\n:1\r\n$16\r\n1790000000000000\r\n".to_vec();
     let cuts =
@@ -262,6 +266,7 @@ async fn a_connection_that_is_closed_after_any_number_of_bytes_is_an_error_in_ti
 
 #[tokio::test]
 async fn silence_is_an_error_in_time() {
+    let _memory = MEASURING.read().await;
     assert_no_panic();
     let errors = meet(Manners::scripts(Answer::Silence)).await.unwrap();
     assert!(kinds(&errors).contains(&BackendErrorKind::Timeout), "{errors:?}");
@@ -286,6 +291,9 @@ fn memory() -> usize {
     pages.unwrap_or(0) * 4096
 }
 
+/// The memory is that of the process, so a test that measures it runs alone.
+static MEASURING: RwLock<()> = RwLock::const_new(());
+
 /// Runs a client against such a server, and limits the growth of memory at any time.
 async fn meet_within_memory(manners: Manners, limit: usize) {
     let before = memory();
@@ -301,6 +309,7 @@ async fn meet_within_memory(manners: Manners, limit: usize) {
 /// A server that was given up is no longer read from, even if nobody makes a call.
 #[tokio::test]
 async fn a_server_that_goes_on_talking_after_it_was_given_up_is_not_heard() {
+    let _memory = MEASURING.write().await;
     assert_no_panic();
     let url = server(Manners::scripts(Answer::Flood("$9223372036854775807\r\n"))).await;
     let locks = connect(&url).await.unwrap();
@@ -313,6 +322,7 @@ async fn a_server_that_goes_on_talking_after_it_was_given_up_is_not_heard() {
 
 #[tokio::test]
 async fn neither_a_storm_of_messages_nor_an_answer_without_end_fills_the_memory() {
+    let _memory = MEASURING.write().await;
     assert_no_panic();
     for push in [
         ">3\r\n$7\r\nmessage\r\n$26\r\nredisson_lock__channel:{a}\r\n$1\r\n0\r\n",
@@ -362,6 +372,7 @@ fn answer(u: &mut Unstructured<'_>) -> Arbitrarily<Answer> {
 
 #[test]
 fn whatever_a_server_answers_every_call_ends_in_time() {
+    let _memory = MEASURING.blocking_read();
     assert_no_panic();
     arbtest(|u| {
         let manners = || {
