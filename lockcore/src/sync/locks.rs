@@ -207,8 +207,8 @@ impl Locks {
 
     /// Releases every hold, waits for releases that are under way, and stops the background task.
     /// Waiting and later acquisitions fail with [`LockError::Closed`], as do calls of latches and
-    /// conditions, and `resize`. `lost()` of every guard resolves. Inspection (`state`, `available`,
-    /// `waits`) and `force_release` still work.
+    /// conditions, and `resize`. `lost()` of every guard resolves. Inspection (`state`,
+    /// `available`, `waits`) and `force_release` still work.
     ///
     /// Call it before the runtime ends: a task releases the guards that were dropped, and tasks end
     /// with their runtime.

@@ -4,13 +4,14 @@
 mod account;
 mod description;
 mod graph;
+mod reading;
 mod record;
 mod report;
 
 pub(crate) use self::{
     account::Account,
+    reading::{Candidate, Reading},
     record::{ClientRecord, HoldRecord, WaitRecord, is_client_id, site_text},
-    report::{Candidate, Reading},
 };
 pub use self::{
     description::ClientDescription,
