@@ -196,17 +196,18 @@ impl CountDownLatch {
     ///
     /// # Errors
     /// [`LockError::LatchTimeout`] if the latch was not open in time, or the last error of the
-    /// backend if it did not respond when the time was up. Otherwise as for [`wait`](Self::wait).
+    /// backend if it did not respond when the time was up. [`LockError::NoRuntime`] outside of a
+    /// tokio runtime. Otherwise as for [`wait`](Self::wait).
     ///
     /// # Cancel safety
     /// Cancel safe.
     pub async fn wait_timeout(&self, timeout: Duration) -> Result<(), LockError> {
         let (name, _) = self.parts()?;
-        self.client.require_runtime(name)?;
         let mut last_error = None;
         let waited = if timeout.is_zero() {
             (self.count().await? == 0).then_some(())
         } else {
+            self.client.require_runtime(name)?;
             let waited = tokio::time::timeout(timeout, self.wait_until_open(&mut last_error)).await;
             waited.ok().transpose()?
         };

@@ -85,6 +85,9 @@ fn a_wait_with_a_time_limit_fails_outside_of_a_runtime() {
         assert!(matches!(error, LockError::NoRuntime { .. }), "{error}");
         assert!(error.lock().is_some());
     }
+    // Without a wait, none is needed.
+    let error = at_once(latch.wait_timeout(std::time::Duration::ZERO)).unwrap_err();
+    assert!(matches!(error, LockError::LatchTimeout { .. }), "{error}");
 }
 
 /// A runtime handle outlives its runtime. Tasks that are spawned with it are dropped at once.
