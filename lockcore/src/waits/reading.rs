@@ -13,6 +13,20 @@ use super::{
     report::{ClientInfo, HeldBeside, WaitCycle, WaitLink, Waiting, Waits},
 };
 
+/// Owners, each with the id of its client, unless it is named.
+type BusyOwners = HashSet<(Option<String>, String)>;
+
+/// The owners with several of these waits. One that waits for something else as well, in another
+/// task, may release its locks there.
+fn busy_owners<'a>(waits: impl Iterator<Item = (&'a String, &'a WaitRecord)>) -> BusyOwners {
+    let mut waits_of = HashMap::<_, HashSet<_>>::new();
+    for (id, wait) in waits {
+        waits_of.entry(wait.owner_in(id)).or_default().insert(wait.key(id));
+    }
+    let busy = waits_of.into_iter().filter(|(_, waits)| waits.len() > 1);
+    busy.map(|((client, owner), _)| (client.map(str::to_owned), owner.to_owned())).collect()
+}
+
 /// The records of a store, read at one time.
 #[derive(Debug, Default)]
 pub(crate) struct Reading {
@@ -21,7 +35,7 @@ pub(crate) struct Reading {
     /// The client that reads. Its own record is up to date.
     own: Option<String>,
     /// The owners that wait for several things, including what this reading left out.
-    busy: HashSet<(Option<String>, String)>,
+    busy: BusyOwners,
     /// Set if there was more data than was read.
     pub(crate) is_partial: bool,
 }
@@ -59,7 +73,7 @@ impl Reading {
             place: &|wait| account.refutes_place(waits[wait].0, waits[wait].1),
         };
         let found = cycles(&waits.iter().map(|(_, wait)| *wait).collect::<Vec<_>>(), &refuted);
-        let busy = self.busy_owners(self);
+        let busy = busy_owners(self.waits());
         let waits_once = |at: usize| {
             let (id, wait) = waits[at];
             let (client, owner) = wait.owner_in(id);
@@ -85,24 +99,13 @@ impl Reading {
         candidates
     }
 
-    /// The owners with several waits, here and in `other` together. One that waits for something
-    /// else as well, in another task, may release its locks there.
-    fn busy_owners(&self, other: &Self) -> HashSet<(Option<String>, String)> {
-        let mut waits = HashMap::<_, HashSet<_>>::new();
-        for (id, wait) in self.waits().chain(other.waits()) {
-            waits.entry(wait.owner_in(id)).or_default().insert(wait.key(id));
-        }
-        let busy = waits.into_iter().filter(|(_, waits)| waits.len() > 1);
-        busy.map(|((client, owner), _)| (client.map(str::to_owned), owner.to_owned())).collect()
-    }
-
     /// The waits, and holds beside them, that were in `first` already.
     pub(crate) fn also_in(&self, first: &Self) -> Self {
         let waits: HashSet<_> = first.waits().map(|(id, wait)| wait.key(id)).collect();
         let holds = first.waits();
         let holds: HashSet<_> =
             holds.flat_map(|(id, wait)| wait.holds.iter().map(move |hold| hold.key(id))).collect();
-        let busy = self.busy_owners(first);
+        let busy = busy_owners(self.waits().chain(first.waits()));
         let mut both = Self { own: self.own.clone(), busy, ..Self::default() };
         for (id, record) in &self.records {
             let there = record.waits.iter().filter(|wait| waits.contains(&wait.key(id)));
