@@ -4,7 +4,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Mutex, Weak},
     time::{Duration, Instant},
 };
 
@@ -12,7 +12,7 @@ use etcd_client::{Client, ConnectOptions, Error};
 
 use super::launch::{EtcdStartError, Launch, data, failed, free_port, new_directory, ready};
 
-use crate::stopping::until_stopped;
+use crate::{shared::shared, stopping::until_stopped};
 
 /// How many ports are tried if other processes take them first.
 const ATTEMPTS: u32 = 20;
@@ -98,14 +98,8 @@ impl EtcdCluster {
         Self::shared_in(&SHARED, 3)
     }
 
-    fn shared_in(shared: &Mutex<Weak<Self>>, members: usize) -> Arc<Self> {
-        let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(cluster) = shared.upgrade() {
-            return cluster;
-        }
-        let cluster = Arc::new(Self::start(members));
-        *shared = Arc::downgrade(&cluster);
-        cluster
+    fn shared_in(slot: &Mutex<Weak<Self>>, members: usize) -> Arc<Self> {
+        shared(slot, || Self::try_start(members, &[])).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Starts members with more options.

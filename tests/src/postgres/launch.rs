@@ -11,11 +11,13 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{
-        Arc, LazyLock, Mutex, PoisonError, Weak,
+        Arc, LazyLock, Mutex, Weak,
         atomic::{AtomicU32, Ordering},
     },
     thread,
 };
+
+use crate::shared::shared;
 
 /// The variable that names the folder of server programs other than the installed ones.
 const VARIABLE: &str = "LOCKCORE_POSTGRES_BIN";
@@ -156,21 +158,16 @@ impl Template {
     /// The template that the servers of this process share while there are any.
     pub(super) fn shared() -> Result<Arc<Self>, PostgresStartError> {
         static SHARED: Mutex<Weak<Template>> = Mutex::new(Weak::new());
-        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(template) = shared.upgrade() {
-            return Ok(template);
-        }
-        let template = Arc::new(Self(new_directory()?));
-        template.create()?;
-        *shared = Arc::downgrade(&template);
-        Ok(template)
+        shared(&SHARED, Self::create)
     }
 
-    fn create(&self) -> Result<(), PostgresStartError> {
+    fn create() -> Result<Self, PostgresStartError> {
+        let template = Self(new_directory()?);
         let arguments = ["-D", "data", "-U", "postgres", "--auth=trust", "--no-sync"];
         let more = ["--encoding=UTF8", "--locale=C", "--no-instructions"];
-        run("initdb", &self.0, &[&arguments[..], &more[..]].concat())?;
-        fs::write(data(&self.0).join("pg_hba.conf"), RULES).map_err(failed)
+        run("initdb", &template.0, &[&arguments[..], &more[..]].concat())?;
+        fs::write(data(&template.0).join("pg_hba.conf"), RULES).map_err(failed)?;
+        Ok(template)
     }
 
     /// Copies the data into the directory of a server.

@@ -15,7 +15,7 @@ use super::launch::{
     PostgresStartError, Template, failed, free_port, give, new_directory, run, spawn,
 };
 
-use crate::stopping::until_stopped;
+use crate::{shared::shared, stopping::until_stopped};
 
 /// How many ports are tried if other processes take them first.
 const ATTEMPTS: u32 = 20;
@@ -80,13 +80,8 @@ impl PostgresServer {
     #[must_use]
     pub fn shared() -> Arc<Self> {
         static SHARED: Mutex<Weak<PostgresServer>> = Mutex::new(Weak::new());
-        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(server) = shared.upgrade() {
-            return server;
-        }
-        let server = Arc::new(Self::start_with(&["max_connections=1000"]));
-        *shared = Arc::downgrade(&server);
-        server
+        shared(&SHARED, || Self::try_start(&["max_connections=1000"]))
+            .unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Starts a server with more settings.
