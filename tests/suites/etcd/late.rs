@@ -133,6 +133,12 @@ async fn a_forced_release_that_comes_late_spares_the_next_hold() {
     }
 }
 
+/// A client that waits for the second member. Others soon turn to the next one.
+async fn patient_client(cluster: &EtcdCluster) -> EtcdBackend {
+    let builder = EtcdBackend::builder([cluster.addresses()[1].clone()]);
+    builder.response_timeout(LONG).connect().await.unwrap()
+}
+
 /// A lease that is too short is revoked and granted again. The revocation may be carried out when a
 /// stopped member resumes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -140,9 +146,7 @@ async fn the_revocation_of_a_lease_that_was_too_short_comes_before_the_hold() {
     let mut cluster = EtcdCluster::start(3);
     // Without a leader, all requests would fail for a while.
     cluster.move_leader(2).await;
-    // This client waits for its member, and the others soon turn to the next one.
-    let patient = EtcdBackend::builder([cluster.addresses()[1].clone()]).response_timeout(LONG);
-    let patient = patient.connect().await.unwrap();
+    let patient = patient_client(&cluster).await;
     let mut granted = 0;
     for polls in 6..16 {
         let lock = format!("order {polls}");
@@ -226,9 +230,7 @@ async fn a_race_that_is_lost_leaves_no_revocation_on_its_way() {
     let mut cluster = EtcdCluster::start(3);
     // Without a leader, all requests would fail for a while.
     cluster.move_leader(2).await;
-    // The rival waits for its member, and the others soon turn to the next one.
-    let rival = EtcdBackend::builder([cluster.addresses()[1].clone()]).response_timeout(LONG);
-    let rival = rival.connect().await.unwrap();
+    let rival = patient_client(&cluster).await;
     let client = cluster.client_of(1).await;
     let (mut refused, mut unknown, mut polls) = (0, 0, 0);
     for round in 0.. {
