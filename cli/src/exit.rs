@@ -112,7 +112,7 @@ pub(crate) fn with_sources(error: &(dyn Error + 'static)) -> String {
     message
 }
 
-/// What the text of a backend's error ends with.
+/// The advice at the end of the message of a backend's error.
 fn general_advice(error: &(dyn Error + 'static)) -> String {
     let of_backend = match error.downcast_ref() {
         Some(LockError::Backend(error)) => Some(error),
@@ -144,6 +144,7 @@ mod tests {
         let wrong = BackendError::new(BackendErrorKind::Configuration, "no such option");
         assert_eq!(Failure::from(wrong).exit, Exit::USAGE);
     }
+
     #[test]
     fn advice_is_given_once() {
         let cause = || BackendError::new(BackendErrorKind::Permission, "no right");

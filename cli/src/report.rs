@@ -145,18 +145,14 @@ impl Report {
 
     /// The holders in a few words, which change if another owner has the name.
     pub(crate) fn holders_in_words(&self) -> String {
-        let words = |holder: &HolderReport| format!("{} ({})", holder.owner, holder.mode);
-        self.holders.iter().map(words).collect::<Vec<_>>().join(", ")
+        self.holders.iter().map(HolderReport::in_words).collect::<Vec<_>>().join(", ")
     }
 
     /// The holders with their processes, as far as these are known.
     pub(crate) fn holders_and_processes(&self) -> String {
-        let words = |HolderReport { owner, mode, client, .. }: &HolderReport| {
-            let process = client.as_ref().map(ToString::to_string).filter(|who| !who.is_empty());
-            match process {
-                Some(process) => format!("{owner} ({mode}) of {process}"),
-                None => format!("{owner} ({mode})"),
-            }
+        let words = |holder: &HolderReport| match process(holder.client.as_ref()) {
+            Some(process) => format!("{} of {process}", holder.in_words()),
+            None => holder.in_words(),
         };
         self.holders.iter().map(words).collect::<Vec<_>>().join(", ")
     }
@@ -170,6 +166,11 @@ impl HolderReport {
         };
         let (owner, mode) = (holder.owner().to_owned(), holder.mode().to_string());
         Self { owner, mode, count, client: None }
+    }
+
+    /// The owner and its mode.
+    fn in_words(&self) -> String {
+        format!("{} ({})", self.owner, self.mode)
     }
 
     /// The process if it is known, the owner on the wire if not.
@@ -194,7 +195,12 @@ pub(crate) fn short_number(number: u64) -> String {
 
 /// The process if it is known, the owner on the wire if not.
 pub(crate) fn in_short(owner: &str, client: Option<&Who>) -> String {
-    client.map(ToString::to_string).filter(|who| !who.is_empty()).unwrap_or(owner.to_owned())
+    process(client).unwrap_or(owner.to_owned())
+}
+
+/// The process, if anything is known about it.
+fn process(client: Option<&Who>) -> Option<String> {
+    client.map(ToString::to_string).filter(|who| !who.is_empty())
 }
 
 fn kind(state: &LockState, latch: Option<u32>) -> Option<&'static str> {
