@@ -212,7 +212,10 @@ impl Drop for Connection {
 /// Asks whether the session takes writes. Requests that change nothing would not notice.
 pub(crate) async fn takes_writes(client: &Client) -> Result<bool, tokio_postgres::Error> {
     let rows = client.simple_query("SHOW transaction_read_only").await?;
-    let is_on = |message: &SimpleQueryMessage| matches!(message, SimpleQueryMessage::Row(row) if row.get(0) == Some("on"));
+    let is_on = |message: &SimpleQueryMessage| match message {
+        SimpleQueryMessage::Row(row) => row.get(0) == Some("on"),
+        _ => false,
+    };
     Ok(!rows.iter().any(is_on))
 }
 

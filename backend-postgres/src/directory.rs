@@ -62,7 +62,7 @@ impl Directory for PostgresBackend {
             rows.iter().map(|row| field(row, 0, DOING)).collect::<Result<_, _>>()?;
         let last = names.last().map(String::as_str);
         let next = next(names.len(), NAMES_AT_ONCE, AFTER_NAME, last);
-        // What another program has stored, and no lock can be called, is left out.
+        // Names that no lock can have are left out: another program must have stored them.
         let names = names.into_iter().filter_map(|name| LockName::new(name).ok());
         Ok(Page::new(names.collect(), next))
     }

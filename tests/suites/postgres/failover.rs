@@ -5,7 +5,6 @@ use std::time::Duration;
 use lockcore::{Locks, backend::Backend};
 use lockcore_postgres::PostgresBackend;
 use lockcore_testkit::PostgresServer;
-
 use tokio::task::JoinSet;
 
 use crate::{
@@ -100,7 +99,7 @@ async fn a_host_that_takes_no_writes_any_more_is_left_for_the_next_one() {
     soon("the other host", async { while !is_there().await {} }).await;
 }
 
-/// What they ask for changes nothing there, so that the server never refuses it.
+/// Their requests change nothing, so the read-only server never refuses them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_leave_a_host_that_takes_no_writes_any_more() {
     const NAMES: usize = 8;
