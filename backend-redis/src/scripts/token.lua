@@ -10,17 +10,29 @@ local PERIOD = 10000000000
 
 -- Issues `count` consecutive tokens, all greater than every earlier one, at the server's `time` if
 -- the script knows it already. If the client proposes `least`, the first is that one, unless it has
--- to be greater. Returns the first, and that time in microseconds. Both are numbers: they are whole
--- and below 2^53, and the server writes all their digits. Lua's own conversion to a string would
--- not.
+-- to be greater. Returns the first, and that time in microseconds, or nil if it was not needed. Both
+-- are numbers: they are whole and below 2^53, and the server writes all their digits. Lua's own
+-- conversion to a string would not.
 local function issue_tokens(count, time, least)
     local stored = redis.call('GET', KEYS[2])
     local last = stored and tonumber(stored) or 0
+    local is_usual = ARGV[4] - DAY <= 0
+    -- A key of ours needs a new expiry once in a period, unless it has to live longer than usual. It
+    -- was to live for a day after the clock has come to a token of that period.
+    local function is_of_period(token)
+        return is_usual and last >= token - token % PERIOD
+    end
+    if least and goes_on(last) and is_of_period(least) then
+        local token = math.max(last + 1, least)
+        if is_of_period(token) then
+            redis.call('SET', KEYS[2], token + count - 1, 'KEEPTTL')
+            return token
+        end
+    end
     -- Tokens follow the server's clock in microseconds, so they keep rising if the key is lost.
     time = time or redis.call('TIME')
     local micros = time[1] * 1000000 + time[2]
-    -- A key of ours needs a new expiry once in a period, unless it has to live longer than usual.
-    if not least and last < micros and last >= micros - micros % PERIOD and ARGV[4] - DAY <= 0 then
+    if not least and last < micros and is_of_period(micros) then
         redis.call('SET', KEYS[2], micros + count - 1, 'KEEPTTL')
         return micros, micros
     end
@@ -33,4 +45,3 @@ local function issue_tokens(count, time, least)
     store_token(KEYS[2], token + count - 1, stored, micros, ARGV[4])
     return token, micros
 end
-

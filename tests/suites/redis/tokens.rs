@@ -300,6 +300,9 @@ async fn a_small_batch_releases_once_although_the_scripts_are_gone() {
     }
 }
 
+/// Tokens of the same period share an expiry: see `token.lua`.
+const PERIOD: u64 = 10_000_000_000;
+
 /// A token ahead of the server's clock.
 fn ahead(time: u64) -> FencingToken {
     FencingToken::from(time + 3_600_000_000)
@@ -321,11 +324,31 @@ async fn a_raised_token_is_kept_until_the_clock_has_come_to_it() {
     }
     assert_eq!(last_token(&server).await, u64::from(raised));
     assert!(pttl(&server, TOKEN).await <= 5_000);
-    // A proposal is kept for as long.
-    let proposed = FencingToken::from(u64::from(raised) + 3_600_000_000);
+    // A proposal of another period is kept for as long.
+    let proposed = FencingToken::from(u64::from(raised) + PERIOD);
     assert_eq!(enters(&backend, &lock().least_token(Some(proposed))).await, proposed);
     let kept = pttl(&server, TOKEN).await;
-    assert!((DAY + 7_190_000..=DAY + 7_201_000).contains(&kept), "{kept}");
+    assert!((DAY + 13_590_000..=DAY + 13_601_000).contains(&kept), "{kept}");
+}
+
+/// Without the key, tokens would begin again at the clock.
+#[tokio::test]
+async fn the_last_token_is_kept_for_longer_than_proposals_of_its_period_are_ahead() {
+    let server = RedisServer::start();
+    let backend = connect(&server).await;
+    let now = time(&server).await;
+    let begin = now - now % PERIOD + PERIOD;
+    for (proposed, expected) in [(begin, begin), (begin + PERIOD - 1, begin + PERIOD - 1), (1, 0)] {
+        let proposed = FencingToken::from(proposed);
+        let token = enters(&backend, &lock().least_token(Some(proposed))).await;
+        let last = last_token(&server).await;
+        assert_eq!(u64::from(token), if expected == 0 { begin + PERIOD } else { expected });
+        assert_eq!(last, u64::from(token));
+        assert_eq!(releases(&backend, &lock()).await, ReleaseOutcome::Released);
+        let kept = u64::try_from(pttl(&server, TOKEN).await).unwrap();
+        let ahead = last.saturating_sub(time(&server).await) / 1_000;
+        assert!(kept > ahead + 20 * 3_600_000, "{kept} {ahead}");
+    }
 }
 
 #[tokio::test]
