@@ -22,11 +22,11 @@ local function issue_tokens(count, time, least)
     local function is_of_period(token)
         return is_usual and last >= token - token % PERIOD
     end
-    if least and goes_on(last) and is_of_period(least) then
-        local token = math.max(last + 1, least)
-        if is_of_period(token) then
-            redis.call('SET', KEYS[2], token + count - 1, 'KEEPTTL')
-            return token
+    if least and goes_on(last) then
+        local next = math.max(last + 1, least)
+        if is_of_period(next) then
+            redis.call('SET', KEYS[2], next + count - 1, 'KEEPTTL')
+            return next
         end
     end
     -- Tokens follow the server's clock in microseconds, so they keep rising if the key is lost.

@@ -451,6 +451,11 @@ fn tokens() -> Vec<Bug> {
             redis_suites("conformance::several_tokens::"),
         ),
         bug(
+            "the last token is kept no longer for proposals of a later period",
+            [lua("issue_tokens").condition("is_of_period(next)").always()],
+            redis_suites("tokens::"),
+        ),
+        bug(
             "a proposed token need not be greater than the last",
             [lua("acquire_free.lua").operand("last < first").always()],
             redis_suites("tokens::"),
