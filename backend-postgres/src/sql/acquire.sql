@@ -161,7 +161,6 @@ BEGIN
             RETURNING until
     )
     SELECT greatest(v_told, max(until)) INTO v_told FROM gone;
-    PERFORM lockcore.limit_wait();
     number := lockcore.tokens_of(p_name, p_least, p_tokens);
     INSERT INTO lockcore.hold
         VALUES (p_name, p_id, p_owner, v_kind, p_mode, 1, p_permits, v_total, number, v_until);

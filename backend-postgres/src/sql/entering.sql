@@ -19,15 +19,17 @@ BEGIN
     PERFORM lockcore.limit_wait();
 END $$;
 
--- Limits the next wait to what is left of 2 s since the statement began. All waits of a request
--- together take no longer than that: other requests wait behind it on its connection, renewals
--- included.
+-- Limits the next wait to what is left of 2 s since the statement began, and is called before each
+-- one. All waits of a request together take no longer than that: other requests wait behind it on
+-- its connection, renewals included.
 CREATE FUNCTION lockcore.limit_wait() RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     v_passed numeric := 1000 * extract(epoch FROM clock_timestamp() - statement_timestamp());
+    -- A clock that was set back would allow for more, and no limit at all is what 0 means.
+    v_left numeric := least(greatest(2000 - ceil(v_passed), 1), 2000);
 BEGIN
-    PERFORM set_config('lock_timeout', greatest(2000 - ceil(v_passed), 1) || 'ms', true);
+    PERFORM set_config('lock_timeout', v_left || 'ms', true);
 END $$;
 
 -- Waits for its turn among all requests for the name, until the end of the transaction, and returns
@@ -84,6 +86,7 @@ BEGIN
         PERFORM lockcore.follow_server();
     END IF;
     -- Nobody may raise the sequence between what is read there and what is written.
+    PERFORM lockcore.limit_wait();
     PERFORM pg_advisory_xact_lock_shared(1819239276, hashtext('lockcore.token'));
     IF p_tokens <= 64 THEN
         RETURN nextval('lockcore.token');
@@ -103,6 +106,7 @@ DECLARE
 BEGIN
     -- Before the draw: if the note is just being deleted, what is drawn afterwards is greater. And
     -- whoever has drawn keeps others from raising the sequence, and must not wait for a row.
+    PERFORM lockcore.limit_wait();
     SELECT token INTO v_last FROM lockcore.proposed WHERE name = p_name FOR UPDATE;
     v_first := lockcore.draw_tokens(p_tokens);
     IF v_last >= v_first OR p_least > v_first THEN
@@ -114,10 +118,12 @@ END $$;
 
 -- Makes all later tokens of the name greater than `p_token`. The name was entered.
 CREATE FUNCTION lockcore.note_token(p_name text, p_token bigint) RETURNS void
-LANGUAGE sql AS $$
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM lockcore.limit_wait();
     INSERT INTO lockcore.proposed AS noted VALUES (p_name, p_token)
-        ON CONFLICT (name) DO UPDATE SET token = greatest(noted.token, excluded.token)
-$$;
+        ON CONFLICT (name) DO UPDATE SET token = greatest(noted.token, excluded.token);
+END $$;
 
 CREATE FUNCTION lockcore.raise_token(p_name text, p_token bigint) RETURNS void
 LANGUAGE plpgsql AS $$

@@ -233,6 +233,32 @@ async fn all_waits_of_a_request_together_take_2_s() {
     assert_eq!(limit_after("2.1").await, 1, "0 would be no limit");
 }
 
+#[tokio::test]
+async fn each_wait_of_a_request_is_limited() {
+    let server = server().await;
+    drop(connect(&server).await);
+    let mut blocking = session(&server).await;
+    // The note of a smaller one would be deleted.
+    blocking.batch_execute("SELECT lockcore.note_token('order', 9000000000000000)").await.unwrap();
+    let sequence = r#"SELECT pg_advisory_xact_lock(1819239276, hashtext('"lockcore".token'))"#;
+    let row = "SELECT FROM lockcore.proposed WHERE name = 'order' FOR UPDATE";
+    for (blocked, call) in [
+        (sequence, "draw_tokens(1)"),
+        (sequence, "raise_tokens(9000000000000000)"),
+        (row, "tokens_of('order', NULL, 1)"),
+        (row, "note_token('order', 2)"),
+    ] {
+        let transaction = blocking.transaction().await.unwrap();
+        transaction.batch_execute(blocked).await.unwrap();
+        // Without a limit of its own, this session would wait for ever.
+        let call = format!("SELECT lockcore.{call}");
+        let waiting = session(&server).await;
+        let error = soon("the limit", waiting.batch_execute(&call)).await.unwrap_err();
+        assert_eq!(error.code().unwrap().code(), "55P03", "{call}: {error}");
+        transaction.rollback().await.unwrap();
+    }
+}
+
 /// The transaction may belong to the owner that releases.
 #[tokio::test]
 async fn a_release_does_not_wait_for_a_fenced_transaction() {
