@@ -144,7 +144,8 @@ impl PostgresBackendBuilder {
         self
     }
 
-    /// Sets how long a connection to one host may take to open, 10 ms to 60 s. Default: 3 s.
+    /// Sets how long a host's name may take to look up, and a connection to each of its addresses
+    /// to open: 10 ms to 60 s. Default: 3 s. With several hosts, the next one is tried after that.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
@@ -167,8 +168,8 @@ impl PostgresBackendBuilder {
     ///   exist or has another encoding than UTF8, for a schema that is missing or too old and may
     ///   not be [migrated](Self::migrate), and if no wake-ups arrive, as behind a pooler in
     ///   transaction mode.
-    /// - [`ReadOnly`](lockcore::BackendErrorKind::ReadOnly) if every server that answers is a
-    ///   replica.
+    /// - [`ReadOnly`](lockcore::BackendErrorKind::ReadOnly) if a server that answers is a replica,
+    ///   and none takes writes.
     /// - [`Auth`](lockcore::BackendErrorKind::Auth) for wrong credentials.
     /// - [`Permission`](lockcore::BackendErrorKind::Permission) if the role lacks a right.
     /// - [`Unavailable`](lockcore::BackendErrorKind::Unavailable) for a server that is starting up

@@ -283,14 +283,15 @@ impl Keeper {
     async fn open(&self) -> Result<Ready, BackendError> {
         let opened = self.target.open(None).await?;
         let (address, limit) = (self.target.address(), self.response_timeout);
-        match tokio::time::timeout(limit, self.prepare(&opened.client)).await {
-            Ok(prepared) => {
-                let (session, prepared) = prepared?;
+        let prepared = tokio::time::timeout(limit, self.prepare(&opened.client)).await;
+        match prepared.unwrap_or_else(|_| Err(error::not_connected(address, limit))) {
+            Ok((session, prepared)) => {
+                self.target.prefer(&opened);
                 Ok(Ready { opened, session, prepared })
             }
-            Err(_) => {
+            Err(error) => {
                 self.target.leave(&opened);
-                Err(error::not_connected(address, limit))
+                Err(error)
             }
         }
     }

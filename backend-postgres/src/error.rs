@@ -78,6 +78,18 @@ pub(crate) fn not_connected(address: &str, waited: Duration) -> BackendError {
     BackendError::new(BackendErrorKind::Timeout, message).not_applied()
 }
 
+/// The error for the name of a host that has no address.
+pub(crate) fn not_looked_up(name: &str, error: &io::Error) -> BackendError {
+    let message = format!("could not look up `{name}`, a host of PostgreSQL: {error}");
+    BackendError::new(BackendErrorKind::Connection, message).not_applied()
+}
+
+/// The error for the name of a host whose addresses did not come in time.
+pub(crate) fn not_looked_up_within(name: &str, waited: Duration) -> BackendError {
+    let message = format!("could not look up `{name}`, a host of PostgreSQL, within {waited:?}");
+    BackendError::new(BackendErrorKind::Timeout, message).not_applied()
+}
+
 /// The error for a request that was sent and not answered.
 pub(crate) fn no_answer(doing: &str, address: &str, waited: Duration) -> BackendError {
     let message = format!("{doing}: no answer from PostgreSQL at {address} within {waited:?}");
@@ -159,7 +171,7 @@ fn hint_about(code: &SqlState) -> &'static str {
              UPDATE on its sequence"
         }
         "3F000" | "42883" | "42P01" => "; the schema is not there, or not of this version",
-        "55P03" => "; another transaction was busy with this name for 2 s",
+        "55P03" => "; what another transaction kept was waited for until the limit of 2 s",
         WRONG_ISOLATION => {
             "; set default_transaction_isolation to 'read committed' for the role of the locks"
         }

@@ -14,6 +14,7 @@ mod fencing;
 mod latches;
 mod listener;
 mod past;
+mod places;
 mod schema;
 mod target;
 #[cfg(feature = "tls")]

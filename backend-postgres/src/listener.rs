@@ -384,16 +384,44 @@ impl Keeper {
         }
     }
 
+    /// Connects to the server that the requests go to. If the first one is another, it tries as
+    /// many as there are hosts.
     async fn open(&self) -> Result<(Opened, Inbox), BackendError> {
-        let (sender, mut inbox) = mpsc::unbounded_channel();
-        let opened = self.target.open(Some(sender)).await?;
-        self.hears_itself(&opened, &mut inbox).await?;
-        Ok((opened, inbox))
+        let mut left = self.target.count_of_hosts();
+        loop {
+            let (sender, mut inbox) = mpsc::unbounded_channel();
+            let opened = self.target.open(Some(sender)).await?;
+            match self.hears_itself(&opened, &mut inbox).await {
+                Ok(()) => {
+                    self.target.prefer(&opened);
+                    return Ok((opened, inbox));
+                }
+                Err(error) => {
+                    self.target.leave(&opened);
+                    left -= 1;
+                    if left == 0 {
+                        return Err(error);
+                    }
+                }
+            }
+        }
     }
 
-    /// Hands messages on until the connection is lost. Requests to the server do not delay them.
-    async fn serve(&self, opened: Opened, mut inbox: Inbox) -> BackendError {
-        let Opened { client, mut driver, .. } = opened;
+    /// Hands messages on until the connection is lost or of no use any more.
+    async fn serve(&self, mut opened: Opened, inbox: Inbox) -> BackendError {
+        let Opened { client, driver, .. } = &mut opened;
+        let ended = tokio::select! {
+            () = driver.lost() => return self.lost(),
+            ended = self.hand_on(client, inbox) => ended,
+        };
+        // The requests may go to another server by now.
+        self.target.leave(&opened);
+        ended
+    }
+
+    /// Hands messages on until a request fails, or a message does not arrive. Requests to the server
+    /// do not delay messages.
+    async fn hand_on(&self, client: &Client, mut inbox: Inbox) -> BackendError {
         // Earlier waiters may have missed something.
         let mut missed = self.shared.board().begin();
         let echo = Notify::new();
@@ -401,7 +429,7 @@ impl Keeper {
         let mut silence = pin!(tokio::time::sleep(quiet()));
         loop {
             if telling.is_none() {
-                telling = self.tell(&client);
+                telling = self.tell(client);
             }
             tokio::select! {
                 Some(notification) = inbox.recv() => {
@@ -411,7 +439,6 @@ impl Keeper {
                     }
                     self.shared.deliver(&notification);
                 }
-                () = driver.lost() => return self.lost(),
                 told = end_of(&mut telling) => match told {
                     Ok(begun) => {
                         self.shared.board().begun(&begun);
@@ -428,7 +455,7 @@ impl Keeper {
                     silence.as_mut().reset(Instant::now() + quiet());
                 }
                 () = silence.as_mut(), if ping.is_none() => {
-                    ping = Some(Box::pin(self.ping(&client, &echo)));
+                    ping = Some(Box::pin(self.ping(client, &echo)));
                 }
             }
         }
@@ -442,12 +469,12 @@ impl Keeper {
     /// Checks that the server still takes writes, and that a message arrives if one can be sent.
     async fn ping(&self, client: &Client, echo: &Notify) -> Result<(), BackendError> {
         let limit = self.response_timeout;
-        // A pulse that was given up may have come late. It says nothing about this one.
-        let _ = echo.notified().now_or_never();
         let answer = tokio::time::timeout(limit, takes_writes(client)).await;
         if !matches!(answer, Ok(Ok(true))) {
             return Err(self.lost());
         }
+        // A pulse that was given up may have come late. It says nothing about this one.
+        let _ = echo.notified().now_or_never();
         match self.send().await {
             Ok(()) => tokio::time::timeout(limit, echo.notified()).await.map_err(|_| self.lost()),
             // The other connection is in trouble, and this one has just answered.

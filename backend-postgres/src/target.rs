@@ -1,18 +1,9 @@
 //! [`Target`]: the server to connect to, and how.
 
-use std::{
-    fmt,
-    future::poll_fn,
-    net::IpAddr,
-    pin::pin,
-    str::FromStr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{fmt, future::poll_fn, mem, pin::pin, str::FromStr, time::Duration};
 
-use futures_util::future::join_all;
 use lockcore::{BackendError, BackendErrorKind};
-use tokio::{net::lookup_host, sync::mpsc, task::JoinHandle};
+use tokio::{net::lookup_host, sync::mpsc, task::JoinHandle, time::timeout};
 use tokio_postgres::{
     AsyncMessage, Client, Config, Connection, NoTls, Notification, Socket,
     config::{Host, LoadBalanceHosts, TargetSessionAttrs},
@@ -20,7 +11,10 @@ use tokio_postgres::{
 };
 use uuid::Uuid;
 
-use crate::error;
+use crate::{
+    error,
+    places::{Begin, Place, Places},
+};
 
 /// How long written data may stay without acknowledgement by the server's machine.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
@@ -41,15 +35,7 @@ pub(crate) struct Target {
     /// The address for messages, without user and password.
     address: String,
     connect_timeout: Duration,
-    /// The place that was connected to last, which is tried first.
-    last_good: Arc<Mutex<Option<Place>>>,
-}
-
-/// An address to connect to: a host of the URL, by its number, and one of the addresses of its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
-    host: usize,
-    address: Option<IpAddr>,
+    places: Places,
 }
 
 /// An open connection, and the task that drives it.
@@ -60,8 +46,8 @@ pub(crate) struct Opened {
     /// The server's address, for messages.
     pub(crate) address: String,
     place: Place,
-    /// The place to try if this one is of no use.
-    next: Place,
+    /// Where the attempt began.
+    begun: Begin,
 }
 
 /// The task that reads and writes for a [`Client`]. It ends with the connection, and the connection
@@ -123,11 +109,15 @@ impl Target {
 
     pub(crate) fn new(config: Config, tls: Tls, connect_timeout: Duration) -> Self {
         let address = address_of(&config);
-        Self { config, tls, address, connect_timeout, last_good: Arc::default() }
+        Self { config, tls, address, connect_timeout, places: Places::new() }
     }
 
     pub(crate) fn address(&self) -> &str {
         &self.address
+    }
+
+    pub(crate) fn count_of_hosts(&self) -> usize {
+        count_of_hosts(&self.config)
     }
 
     /// The same target, even if the server takes no writes.
@@ -147,64 +137,74 @@ impl Target {
         // No other connection has this name. PostgreSQL cuts names after 63 bytes.
         let short: String = given.chars().take(20).filter(char::is_ascii).collect();
         let application = format!("{short} {id}");
-        let mut places = self.places().await;
-        let mut failures = Vec::new();
-        for _ in 0..places.len() {
-            let place = places[0];
-            places.rotate_left(1);
-            match self.open_place(place, places[0], &application, inbox.clone()).await {
-                Ok(opened) => {
-                    *self.last_good() = Some(place);
-                    return Ok(opened);
+        let begun = self.begin();
+        let count = self.count_of_hosts();
+        let (mut late, mut failures) = (Vec::new(), Vec::new());
+        for nth in 0..=count {
+            let found = match (begun.host() + nth) % count {
+                _ if nth == count => Ok(mem::take(&mut late)),
+                host => self.places_of(host).await,
+            };
+            let places = match found {
+                Ok(places) if nth == 0 => {
+                    let early;
+                    (early, late) = begun.divide(places);
+                    early
                 }
-                Err(error) => failures.push(error),
+                Ok(places) => places,
+                Err(error) => {
+                    failures.push(error);
+                    continue;
+                }
+            };
+            for place in places {
+                match self.open_place(place, begun, &application, inbox.clone()).await {
+                    Ok(opened) => return Ok(opened),
+                    Err(error) => failures.push(error),
+                }
             }
         }
         Err(self.failure(failures))
     }
 
-    fn last_good(&self) -> MutexGuard<'_, Option<Place>> {
-        self.last_good.lock().unwrap_or_else(PoisonError::into_inner)
+    fn is_random(&self) -> bool {
+        self.config.get_load_balance_hosts() == LoadBalanceHosts::Random
     }
 
-    /// The places to try, in this order. Each address of a name is a place of its own, so that a
+    fn begin(&self) -> Begin {
+        match self.is_random() {
+            true => Begin::Host(random() % self.count_of_hosts()),
+            false => self.places.begin(),
+        }
+    }
+
+    /// The places of one host of the URL. Each address of a name is a place of its own, so that a
     /// server that is frozen, and still accepts TCP connections, does not keep the next one from
-    /// being tried.
-    async fn places(&self) -> Vec<Place> {
-        let hosts = (0..count_of_hosts(&self.config)).map(|host| self.places_of(host));
-        let mut places = join_all(hosts).await.concat();
-        let first = match self.config.get_load_balance_hosts() {
-            LoadBalanceHosts::Random => usize::from(Uuid::new_v4().as_bytes()[0]),
-            _ => {
-                let last_good = *self.last_good();
-                places.iter().position(|place| Some(*place) == last_good).unwrap_or_default()
-            }
-        };
-        let count = places.len().max(1);
-        places.rotate_left(first % count);
-        places
-    }
-
-    /// The places of one host of the URL. If its name cannot be resolved, the attempt to connect
-    /// says so.
-    async fn places_of(&self, host: usize) -> Vec<Place> {
+    /// being tried. A name is looked up only when its turn has come: one that cannot be resolved
+    /// does not delay the hosts before it.
+    async fn places_of(&self, host: usize) -> Result<Vec<Place>, BackendError> {
         let named = match (self.config.get_hosts().get(host), self.config.get_hostaddrs().get(host))
         {
             (Some(Host::Tcp(name)), None) => name.as_str(),
-            _ => return vec![Place { host, address: None }],
+            _ => return Ok(vec![Place { host, address: None }]),
         };
-        let resolving = tokio::time::timeout(self.connect_timeout, lookup_host((named, 0))).await;
+        let found = match timeout(self.connect_timeout, lookup_host((named, 0))).await {
+            Ok(Ok(found)) => found,
+            Ok(Err(error)) => return Err(error::not_looked_up(named, &error)),
+            Err(_) => return Err(error::not_looked_up_within(named, self.connect_timeout)),
+        };
         let mut places: Vec<Place> = Vec::new();
-        for address in resolving.into_iter().flatten().flatten() {
+        for address in found {
             let place = Place { host, address: Some(address.ip()) };
             if !places.contains(&place) {
                 places.push(place);
             }
         }
-        if places.is_empty() {
-            places.push(Place { host, address: None });
+        if self.is_random() && !places.is_empty() {
+            let first = random() % places.len();
+            places.rotate_left(first);
         }
-        places
+        Ok(places)
     }
 
     /// The error that says how each host failed.
@@ -222,24 +222,25 @@ impl Target {
         if failures.len() == 1 {
             return worst.clone();
         }
-        let said: Vec<_> = failures.iter().map(ToString::to_string).collect();
-        BackendError::new(worst.kind(), said.join("; ")).not_applied()
+        let said: Vec<_> = failures.iter().map(BackendError::message).collect();
+        BackendError::new(worst.kind(), said.join("; ")).not_applied().with_source(worst.clone())
     }
 
-    /// Begins with the next place from now on, because this connection was not of use.
+    /// The server has proven to be of use: the next attempt begins with it.
+    pub(crate) fn prefer(&self, opened: &Opened) {
+        self.places.prefer(opened.place);
+    }
+
+    /// The server was of no use: the next attempt begins with another one.
     pub(crate) fn leave(&self, opened: &Opened) {
-        let mut last_good = self.last_good();
-        // Unless another connection has led elsewhere meanwhile.
-        if *last_good == Some(opened.place) {
-            *last_good = Some(opened.next);
-        }
+        self.places.leave(opened.place, opened.begun);
     }
 
     /// Opens a connection to one of the places, within the time limit for all steps together.
     async fn open_place(
         &self,
         place: Place,
-        next: Place,
+        begun: Begin,
         application: &str,
         inbox: Option<mpsc::UnboundedSender<Notification>>,
     ) -> Result<Opened, BackendError> {
@@ -251,18 +252,20 @@ impl Target {
             address = format!("{address} ({ip})");
         }
         let opened = match &self.tls {
-            Tls::None => tokio::time::timeout(limit, connect(&config, NoTls, inbox)).await,
+            Tls::None => timeout(limit, connect(&config, NoTls, inbox)).await,
             #[cfg(feature = "tls")]
-            Tls::Rustls(tls) => {
-                tokio::time::timeout(limit, connect(&config, tls.clone(), inbox)).await
-            }
+            Tls::Rustls(tls) => timeout(limit, connect(&config, tls.clone(), inbox)).await,
         };
         match opened {
-            Ok(Ok((client, driver))) => Ok(Opened { client, driver, address, place, next }),
+            Ok(Ok((client, driver))) => Ok(Opened { client, driver, address, place, begun }),
             Ok(Err(error)) => Err(error::of_connecting(error, &address)),
             Err(_) => Err(error::not_connected(&address, limit)),
         }
     }
+}
+
+fn random() -> usize {
+    usize::from(Uuid::new_v4().as_bytes()[0])
 }
 
 /// The number of hosts. A host has a name, an IP address, or both.
@@ -404,21 +407,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_last_good_place_comes_first_until_it_is_left() {
-        let config = Target::parse("host=127.0.0.1,127.0.0.2,/tmp user=u", LIMIT).unwrap();
+    async fn a_name_is_looked_up_and_a_socket_or_an_address_is_not() {
+        let config = Target::parse("host=127.0.0.1,/tmp,nobody.invalid user=u", LIMIT).unwrap();
         let target = Target::new(config, Tls::None, LIMIT);
-        let hosts = async || {
-            let places = target.places().await;
-            places.iter().map(|place| place.host).collect::<Vec<_>>()
-        };
-        assert_eq!(hosts().await, [0, 1, 2]);
-        let places = target.places().await;
-        assert_eq!(places[1].address, Some("127.0.0.2".parse().unwrap()));
-        assert_eq!(places[2].address, None, "a socket");
-        *target.last_good() = Some(places[1]);
-        assert_eq!(hosts().await, [1, 2, 0]);
-        // An address that the name does not have any more.
-        *target.last_good() = Some(Place { host: 1, address: None });
-        assert_eq!(hosts().await, [0, 1, 2]);
+        let address = Some([127, 0, 0, 1].into());
+        assert_eq!(target.places_of(0).await.unwrap(), [Place { host: 0, address }]);
+        assert_eq!(target.places_of(1).await.unwrap(), [Place { host: 1, address: None }]);
+        let error = target.places_of(2).await.unwrap_err();
+        assert_eq!(error.kind(), BackendErrorKind::Connection, "{error}");
+        assert!(error.to_string().contains("nobody.invalid"), "{error}");
     }
 }

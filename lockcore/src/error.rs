@@ -342,6 +342,13 @@ impl BackendError {
         self.kind
     }
 
+    /// What failed, without the lock's name and the advice that the whole message ends with. For a
+    /// backend that makes one error of several.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
     /// The affected lock, if there is one.
     #[must_use]
     pub fn lock(&self) -> Option<&LockName> {

@@ -27,6 +27,15 @@ async fn role(server: &PostgresServer, role: &str) {
 }
 
 #[tokio::test]
+async fn each_host_is_named_with_what_it_failed_of_and_the_advice_comes_once() {
+    let error = fails("postgresql://u@127.0.0.1:1,nobody.invalid:2/postgres").await;
+    assert_eq!(error.kind(), BackendErrorKind::Connection, "{error}");
+    let said = error.to_string();
+    assert!(said.contains("127.0.0.1:1:") && said.contains("nobody.invalid"), "{said}");
+    assert_eq!(said.matches("check that the server is up").count(), 1, "{said}");
+}
+
+#[tokio::test]
 async fn a_wrong_password_is_said_to_be_one() {
     let server = PostgresServer::start();
     role(&server, "shop").await;

@@ -76,6 +76,15 @@ async fn a_first_host_that_is_frozen_keeps_nobody_from_the_next_one() {
     primary.thaw();
 }
 
+#[tokio::test]
+async fn a_host_whose_name_has_no_address_keeps_nobody_from_the_next_one() {
+    let server = PostgresServer::shared();
+    let hosts = format!("nobody.invalid,{}", server.address());
+    let url = format!("postgresql://postgres@{hosts}/postgres");
+    let backend = soon("a connection", PostgresBackend::connect(url)).await.unwrap();
+    enters(&backend, &request("named", "a")).await;
+}
+
 /// As an operator begins to switch over. The sessions stay up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_host_that_takes_no_writes_any_more_is_left_for_the_next_one() {

@@ -256,6 +256,42 @@ async fn a_connection_on_which_no_wakeups_come_is_noticed() {
     soon("the wake-up", wakeups.woken()).await;
 }
 
+/// Each of two servers takes writes, and the requests go to the second.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wakeups_are_listened_for_where_the_requests_go() {
+    let (other, server) = (PostgresServer::start(), PostgresServer::start());
+    let hosts = format!("{},{}", other.address(), server.address());
+    let builder = PostgresBackend::builder(server.url())
+        .listen_url(format!("postgresql://postgres@{hosts}/postgres"))
+        .response_timeout(Duration::from_millis(500));
+    let backend = soon("a connection", builder.connect()).await.unwrap();
+    let (holder, waiter) = (request("order", "holder"), request("order", "waiter"));
+    enters(&backend, &holder).await;
+    let subscribe = lockcore::backend::SubscribeRequest::new(name("order"), waiter.hold.clone());
+    let mut wakeups = backend.subscribe(&subscribe).await.unwrap();
+    backend.release(&holder.release()).await.unwrap();
+    soon("the wake-up", wakeups.woken()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_from_which_no_wakeups_come_any_more_is_left_for_the_next_one() {
+    let server = PostgresServer::start();
+    let first = PostgresProxy::before(&server).await;
+    let second = PostgresProxy::before(&server).await;
+    let hosts = format!("127.0.0.1:{},127.0.0.1:{}", first.port(), second.port());
+    let builder = PostgresBackend::builder(server.url())
+        .listen_url(format!("postgresql://postgres@{hosts}/postgres?sslmode=disable"))
+        .response_timeout(Duration::from_millis(500));
+    let backend = builder.connect().await.unwrap();
+    let (holder, waiter) = (request("order", "holder"), request("order", "waiter"));
+    enters(&backend, &holder).await;
+    let subscribe = lockcore::backend::SubscribeRequest::new(name("order"), waiter.hold.clone());
+    let mut wakeups = backend.subscribe(&subscribe).await.unwrap();
+    first.swallow_notifications(true);
+    backend.release(&holder.release()).await.unwrap();
+    soon("the wake-up", wakeups.woken()).await;
+}
+
 #[tokio::test]
 async fn a_server_that_falls_silent_is_given_up_on_in_time() {
     let server = PostgresServer::start();

@@ -66,6 +66,10 @@ impl PostgresProxy {
         format!("postgresql://postgres@127.0.0.1:{}/postgres?sslmode=disable", self.port)
     }
 
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
     /// Cuts the clients' sides of all connections.
     pub(crate) fn cut(&self) {
         self.cut.send_modify(|count| *count += 1);
