@@ -73,12 +73,21 @@ pub(crate) fn shown(url: &str, name: &str) -> Value {
     serde_json::from_str(&end.stdout).expect("JSON")
 }
 
-/// Polls until `is_so` holds.
+/// Polls until `is_so` holds. If that takes too long, it shows what each process is doing.
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_so() {
-        assert!(began.elapsed() < LONG, "{what} does not happen");
+        assert!(began.elapsed() < LONG, "{what} does not happen\n{}", processes());
         thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// All processes of this machine, with the process groups in the foreground of their terminals.
+fn processes() -> String {
+    let columns = "pid,ppid,pgid,sid,tpgid,stat,wchan:20,etimes,args";
+    match Command::new("ps").args(["-eo", columns]).output() {
+        Ok(output) => String::from_utf8_lossy(&output.stdout).into_owned(),
+        Err(error) => format!("ps: {error}"),
     }
 }
 
