@@ -54,18 +54,25 @@ pub(crate) async fn release(args: &Args, common: &Common) -> Result<Exit, Failur
     }
     let lock_name = LockName::new(args.name.as_str())?;
     let store = common.store()?.open().await?;
-    let mut before = Report::of(&*store.backend, &lock_name).await?;
     let name = output::escaped(&args.name);
-    if before.holders.is_empty() {
+    let is_held = !Report::of(&*store.backend, &lock_name).await?.holders.is_empty();
+    if !is_held {
         output::print(format!("{name} is not held\n"))?;
         return Ok(Exit::SUCCESS);
     }
-    match Clients::read(&store, &mut Pace::new(0)).await {
+    let clients = Clients::read(&store, &mut Pace::new(0)).await;
+    // That takes seconds if clients seem to wait for each other, and the lock may have passed on.
+    let mut before = Report::of(&*store.backend, &lock_name).await?;
+    match clients {
         Ok(clients) => before.identify(&clients),
         // The lock can be freed without.
         Err(error) => {
             output::tell(format_args!("the processes are left out: {}", Failure::from(error)));
         }
+    }
+    if before.holders.is_empty() {
+        output::print(format!("{name} is not held any more\n"))?;
+        return Ok(Exit::SUCCESS);
     }
     let holders = output::escaped(&before.holders_and_processes());
     if asks {

@@ -5,8 +5,8 @@ use std::{cell::Cell, io, os::unix::process::CommandExt, process::Command, time:
 use rustix::{
     io::Errno,
     process::{
-        Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, kill_process_group,
-        test_kill_process_group, wait,
+        Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid, kill_process,
+        kill_process_group, test_kill_process_group, wait, waitid,
     },
 };
 
@@ -19,6 +19,8 @@ use crate::exit::Exit;
 /// The number of times that all descendants are looked up and killed. Those that start meanwhile
 /// are found in the next round.
 const ROUNDS: usize = 3;
+
+const OF_TERMINAL: [Signal; 2] = [Signal::TTIN, Signal::TTOU];
 
 /// A command, its leader, and everything that it has started and that has not left the group.
 #[derive(Debug)]
@@ -49,6 +51,13 @@ pub(crate) enum Reaped {
     Nothing,
     /// The leader was stopped by this signal.
     Stopped(i32),
+    /// The leader goes on after it was stopped.
+    Continued,
+}
+
+/// Returns `true` for the signals that stop a process that uses the terminal from the background.
+pub(crate) fn is_of_terminal(signal: i32) -> bool {
+    OF_TERMINAL.iter().any(|of_terminal| of_terminal.as_raw() == signal)
 }
 
 impl Group {
@@ -110,6 +119,19 @@ impl Group {
         }
     }
 
+    /// Lets the group go on if it was stopped because it was not in the foreground when it used the
+    /// terminal.
+    pub(crate) fn go_on_in_foreground(&self) {
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let status = waitid(WaitId::Pid(self.leader), options).ok().flatten();
+        let stopped_by = status.and_then(|status| status.stopping_signal());
+        if stopped_by.is_some_and(is_of_terminal)
+            || OF_TERMINAL.into_iter().any(|signal| tree::is_pending(self.leader, signal))
+        {
+            self.signal(Signal::CONT);
+        }
+    }
+
     /// Asks the group to end with `signal`. A process that is stopped has to go on to do so.
     pub(crate) fn ask_to_end(&self, signal: Signal) {
         self.signal(signal);
@@ -153,19 +175,22 @@ impl Group {
         found
     }
 
-    /// Collects processes that have ended or were stopped, adopted ones included.
+    /// Collects processes that have ended, and news of others, adopted ones included.
     pub(crate) fn reap(&mut self) -> Reaped {
         let mut reaped = Reaped::Nothing;
-        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
+        let options = WaitOptions::NOHANG | WaitOptions::UNTRACED | WaitOptions::CONTINUED;
+        while let Ok(Some((pid, status))) = wait(options) {
+            let has_ended = status.exited() || status.signaled();
             if pid != self.leader {
-                if let (Some(guard), false) = (&mut self.guard, status.stopped()) {
+                if let (Some(guard), true) = (&mut self.guard, has_ended) {
                     guard.on_end_of(pid);
                 }
-                continue;
-            }
-            match status.stopping_signal() {
-                Some(signal) if status.stopped() => reaped = Reaped::Stopped(signal),
-                _ => self.exit = exit_of(status).or(self.exit),
+            } else if has_ended {
+                self.exit = exit_of(status).or(self.exit);
+            } else if status.continued() {
+                reaped = Reaped::Continued;
+            } else if let Some(signal) = status.stopping_signal() {
+                reaped = Reaped::Stopped(signal);
             }
         }
         reaped

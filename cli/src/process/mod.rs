@@ -10,7 +10,7 @@ mod tree;
 
 pub(crate) use self::{
     clock::since_boot,
-    group::{Group, Reach, Reaped},
+    group::{Group, Reach, Reaped, is_of_terminal},
     guard::{Guard, Watch},
     signals::Signals,
     terminal::{Terminal, stop_unless_orphaned},

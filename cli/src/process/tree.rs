@@ -1,7 +1,7 @@
 //! The tree of processes. Only Linux shows it, in `/proc`.
 
 use nix::unistd::{getpgrp, getsid};
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal};
 
 /// A process as `/proc` describes it.
 #[cfg(target_os = "linux")]
@@ -105,6 +105,22 @@ pub(super) fn is_stopped(_pid: i32) -> bool {
     false
 }
 
+/// Returns `true` if `signal` was sent to the process and has not taken effect yet.
+#[cfg(target_os = "linux")]
+pub(super) fn is_pending(pid: Pid, signal: Signal) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_pid()));
+    let status = status.unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask >> (signal.as_raw() - 1) & 1 == 1
+}
+
+/// Other systems do not show this without unsafe code.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn is_pending(_pid: Pid, _signal: Signal) -> bool {
+    false
+}
+
 /// Returns `true` if this process descends from `ancestor`.
 #[cfg(target_os = "linux")]
 pub(crate) fn is_below(ancestor: i32) -> bool {
@@ -130,6 +146,8 @@ pub(crate) fn is_below(_ancestor: i32) -> bool {
 mod tests {
     use std::process::Command;
 
+    use rustix::process::kill_process;
+
     use super::*;
 
     #[test]
@@ -142,6 +160,19 @@ mod tests {
         assert!(Process::parse("17 (x) Z 5 1 1").unwrap().is_zombie);
         assert!(Process::parse("17 (x) T 5 1 1").unwrap().is_stopped);
         assert_eq!(Process::parse(""), None);
+    }
+
+    #[test]
+    fn a_signal_to_a_stopped_process_is_pending() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        kill_process(pid, Signal::STOP).unwrap();
+        while !is_stopped(pid.as_raw_pid()) {}
+        assert!(!is_pending(pid, Signal::USR1));
+        kill_process(pid, Signal::USR1).unwrap();
+        assert!(is_pending(pid, Signal::USR1) && !is_pending(pid, Signal::USR2));
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     #[test]

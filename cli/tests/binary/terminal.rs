@@ -123,21 +123,63 @@ fn a_shell_stops_and_continues_a_script_that_runs_the_command() {
 #[test]
 fn a_command_that_was_stopped_on_purpose_stays_stopped() {
     let server = RedisServer::start();
-    let script = r#"run a -- sh -c 'trap "echo caught; exit 6" INT; trap "echo inside" USR1
-        echo pids $$ $PPID; while :; do sleep 0.02; done'"#;
+    let script = r#"run a -- sh -c 'trap "echo caught; exit 6" INT; echo pids $$ $PPID
+        while :; do sleep 0.02; done'"#;
     let mut running = on_terminal(&server.url(), script);
     let line = line_with(&mut running, "pids");
     let pids: Vec<&str> = line.split(' ').collect();
     let [_, command, own] = pids[..] else { panic!("{line}") };
-    // Once it passes signals on, it has lent the terminal.
-    kill("USR1", own);
-    wait_for(&mut running, "inside");
+    until("the loan", || foreground(own).as_deref() == Some(command));
     kill("STOP", command);
     until("the stop", || foreground(own).as_deref() == Some(own));
     assert_eq!(state(command), Some('T'));
     running.tell("\u{3}");
     wait_for(&mut running, "caught");
     assert_eq!(running.end().code, Some(6));
+}
+
+/// Even before `lockctl` has lent the terminal, or just then.
+#[test]
+fn a_command_that_stops_itself_at_once_stays_stopped_until_somebody_continues_it() {
+    let server = RedisServer::start();
+    for _ in 0..20 {
+        let script = "run a -- sh -c 'echo pids $$ $PPID; kill -STOP $$; read x; echo \"<$x>\"'";
+        let mut running = on_terminal(&server.url(), script);
+        let line = line_with(&mut running, "pids");
+        let pids: Vec<&str> = line.split(' ').collect();
+        let [_, command, own] = pids[..] else { panic!("{line}") };
+        until("the stop", || {
+            state(command) == Some('T') && foreground(own).as_deref() == Some(own)
+        });
+        kill("CONT", command);
+        until("its turn", || foreground(own).as_deref() == Some(command));
+        running.tell("on\n");
+        wait_for(&mut running, "<on>");
+        assert_eq!(running.end().code, Some(0));
+    }
+}
+
+/// The outer `lockctl` would continue both if the inner one stopped as well.
+#[test]
+fn a_command_of_a_nested_run_that_was_stopped_on_purpose_stays_stopped() {
+    let server = RedisServer::start();
+    let inner =
+        r#"trap \"echo caught; exit 6\" INT; echo pids \$\$ \$PPID; while :; do sleep 0.02; done"#;
+    let script = format!(
+        r#"run a -- sh -c 'trap : INT; "$LOCKCTL" run b -- sh -c "{inner}"; echo outer $?'"#
+    );
+    let mut running = on_terminal(&server.url(), &script);
+    let line = line_with(&mut running, "pids");
+    let pids: Vec<&str> = line.split(' ').collect();
+    let [_, command, own] = pids[..] else { panic!("{line}") };
+    until("the loan", || foreground(own).as_deref() == Some(command));
+    kill("STOP", command);
+    until("the stop", || foreground(own).as_deref() != Some(command));
+    assert_eq!(state(command), Some('T'));
+    running.tell("\u{3}");
+    wait_for(&mut running, "caught");
+    wait_for(&mut running, "outer 6");
+    assert_eq!(running.end().code, Some(0));
 }
 
 /// The process group in the foreground of the terminal that `pid` has.

@@ -23,7 +23,10 @@ use super::{
 use crate::{
     exit::Exit,
     output,
-    process::{Group, Guard, Reach, Reaped, Signals, Terminal, since_boot, stop_unless_orphaned},
+    process::{
+        Group, Guard, Reach, Reaped, Signals, Terminal, is_of_terminal, since_boot,
+        stop_unless_orphaned,
+    },
 };
 
 /// The longest time between two looks at the deadline. The timers do not count the time that the
@@ -99,10 +102,8 @@ impl<'a> Supervisor<'a> {
             is_dying_told: false,
             is_given_up: false,
         };
-        if let Some(terminal) = &supervisor.terminal {
-            terminal.lend(supervisor.group.id());
-            // It may have used the terminal already, and was then stopped.
-            supervisor.group.signal(Signal::CONT);
+        if supervisor.lend() {
+            supervisor.group.go_on_in_foreground();
         }
         Ok(supervisor)
     }
@@ -152,8 +153,11 @@ impl<'a> Supervisor<'a> {
                 return self.group.exit().unwrap_or(Exit::LOST);
             }
             let look_in = self.look(since_boot());
-            if let Reaped::Stopped(signal) = reaped {
-                self.on_stop(signal);
+            match reaped {
+                Reaped::Nothing => {}
+                Reaped::Stopped(signal) => self.on_stop(signal),
+                // Perhaps by somebody else, so that the terminal is not its own yet.
+                Reaped::Continued => _ = self.lend(),
             }
             let lost = async {
                 match self.is_loss_told {
@@ -304,29 +308,35 @@ impl<'a> Supervisor<'a> {
 
     /// The command was stopped by `signal`.
     fn on_stop(&mut self, signal: i32) {
-        let uses_terminal = signal == Signal::TTIN.as_raw() || signal == Signal::TTOU.as_raw();
-        if self.terminal.is_some() {
-            // By Ctrl-Z, or because it has tried to use the terminal in the background: the shell
-            // learns of it, and can bring both of us back.
-            self.take_back();
-            stop_unless_orphaned();
-            if signal == Signal::STOP.as_raw() {
-                // Somebody has stopped it on purpose, and will continue it. Until then, the keys
-                // for interrupting have to reach this process.
-                return;
+        let uses_terminal = is_of_terminal(signal);
+        if self.terminal.is_none() {
+            if uses_terminal {
+                output::tell(
+                    "the command was stopped because it uses the terminal, which it only can if \
+                     stdin and stdout are the terminal and lockctl is in the foreground",
+                );
             }
-            // In the background, it would try again and be stopped again.
-            let is_in_foreground = self.lend();
-            if is_in_foreground || !uses_terminal {
-                self.go_on();
-                return;
-            }
+            return;
         }
-        if uses_terminal {
-            output::tell(
-                "the command was stopped because it uses the terminal, which it only can if stdin \
-                 and stdout are the terminal and lockctl is in the foreground",
-            );
+        // Until it goes on, the keys have to reach this process.
+        self.take_back();
+        let is_on_purpose = signal == Signal::STOP.as_raw();
+        if is_on_purpose && nested::is_inside() {
+            // The outer run would take a stop of this process for one by the terminal, and would
+            // let both go on.
+            return;
+        }
+        // By Ctrl-Z, or because it has tried to use the terminal in the background: the shell learns
+        // of it, and can bring both of us back.
+        stop_unless_orphaned();
+        if is_on_purpose {
+            // Whoever has stopped it will continue it.
+            return;
+        }
+        // In the background, it would try again and be stopped again.
+        let is_in_foreground = self.lend();
+        if is_in_foreground || !uses_terminal {
+            self.go_on();
         }
     }
 
