@@ -106,15 +106,29 @@ impl<'a> Acquiring<'a> {
                 true => Err(self.no_answer(limit)),
                 false => self.revoke_own().await.map(|()| outcome),
             },
+            Ok(Err(error)) if !self.is_unknown() => self.revoke_own().await.and(Err(error)),
             Ok(answer) => answer,
-            Err(_) if self.retries > MANY => Err(error::too_busy(DOING, limit)),
-            Err(_) => Err(self.no_answer(limit)),
+            Err(_) if self.retries <= MANY => {
+                // A revocation would have no answer either. The undo revokes the lease.
+                self.is_ambiguous |= self.granted.is_some();
+                Err(self.no_answer(limit))
+            }
+            Err(_) => {
+                let busy = Err(error::too_busy(DOING, limit));
+                if self.is_unknown() { busy } else { self.revoke_own().await.and(busy) }
+            }
         };
-        let is_unknown = self.has_written || self.is_ambiguous;
+        let is_unknown = self.is_unknown();
         answer.map_err(|error| if is_unknown { error.maybe_applied() } else { error.not_applied() })
     }
 
-    /// Revokes the lease of the hold, if it was granted before another client got ahead.
+    /// Returns `true` if the caller has to undo the request if it fails.
+    fn is_unknown(&self) -> bool {
+        self.has_written || self.is_ambiguous
+    }
+
+    /// Revokes the lease of the hold, if it was granted before another client got ahead or before
+    /// the request failed. If the request is dropped meanwhile, its undo revokes the lease.
     ///
     /// The next request for the hold is granted the same lease, and a revocation that came only then
     /// would end the hold. So unless this one is known to be over, the outcome of the request is

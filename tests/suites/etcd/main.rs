@@ -14,6 +14,7 @@ mod errors;
 mod exclusion;
 mod interruptions;
 mod late;
+mod left_leases;
 #[path = "../load.rs"]
 mod load;
 mod outage;

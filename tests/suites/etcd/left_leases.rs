@@ -1,0 +1,133 @@
+//! Requests that are granted a lease, lose the race for the lock, and then fail or are dropped.
+
+use std::{
+    future::Future,
+    pin::{Pin, pin},
+    time::Duration,
+};
+
+use etcd_client::Client;
+use lockcore::{
+    BackendError, BackendErrorKind, Mode,
+    backend::{AcquireOutcome, AcquireRequest, Backend},
+};
+use lockcore_etcd::EtcdBackend;
+use lockcore_testkit::{EtcdCluster, poll_times};
+use tokio::time::sleep;
+
+use crate::{
+    support::{connect, leases, request},
+    waiting::until,
+};
+
+/// Longer than a server usually takes to grant a lease.
+const GRANTING: Duration = Duration::from_millis(20);
+
+/// Lets a request be granted its lease, and then a rival be granted the lock. Returns `false` if
+/// the request has already been granted the lock by then.
+async fn is_overtaken(
+    mut asking: Pin<&mut impl Future<Output = Result<AcquireOutcome, BackendError>>>,
+    client: &Client,
+    rival: &EtcdBackend,
+    rivals: &AcquireRequest,
+) -> bool {
+    while leases(client).await.is_empty() {
+        let early = poll_times(1, asking.as_mut()).await;
+        assert!(early.is_none(), "before its lease is granted: {early:?}");
+        sleep(GRANTING).await;
+    }
+    matches!(rival.acquire(rivals).await, Ok(AcquireOutcome::Acquired { .. }))
+}
+
+#[tokio::test]
+async fn a_name_that_becomes_another_kind_meanwhile_leaves_no_lease_behind() {
+    let cluster = EtcdCluster::start(1);
+    let client = cluster.client().await;
+    let (backend, rival) = (connect(&cluster).await, connect(&cluster).await);
+    let mut kinds = vec![(Mode::Exclusive, Mode::Read), (Mode::Read, Mode::Fair)];
+    while let Some((own, other)) = kinds.pop() {
+        let (asked, rivals) = (request("order", "a").mode(own), request("order", "b").mode(other));
+        let mut asking = pin!(backend.acquire(&asked));
+        if !is_overtaken(asking.as_mut(), &client, &rival, &rivals).await {
+            asking.await.unwrap();
+            backend.release(&asked.release()).await.unwrap();
+            kinds.push((own, other));
+            continue;
+        }
+        let error = asking.await.unwrap_err();
+        assert_eq!(error.kind(), BackendErrorKind::WrongType, "{error}");
+        assert!(!error.is_outcome_unknown(), "{error}");
+        assert_eq!(leases(&client).await.len(), 1, "that of the rival");
+        rival.release(&rivals.release()).await.unwrap();
+        assert!(leases(&client).await.is_empty());
+    }
+}
+
+/// Either the caller has to undo the request, or it has left nothing.
+#[tokio::test]
+async fn a_lost_race_that_fails_leaves_no_lease_behind() {
+    let mut cluster = EtcdCluster::start(1);
+    let client = cluster.client().await;
+    let rival = connect(&cluster).await;
+    let mut unknown = 0;
+    let mut polls = 0;
+    loop {
+        let (asked, rivals) = (request("order", "a"), request("order", "b"));
+        let builder = EtcdBackend::builder(cluster.addresses());
+        let builder = builder.response_timeout(Duration::from_millis(400));
+        let backend = builder.connect().await.unwrap();
+        let mut asking = pin!(backend.acquire(&asked));
+        if !is_overtaken(asking.as_mut(), &client, &rival, &rivals).await {
+            asking.await.unwrap();
+            backend.release(&asked.release()).await.unwrap();
+            continue;
+        }
+        let early = poll_times(polls, asking.as_mut()).await;
+        let is_over = early.is_some();
+        cluster.freeze(0);
+        let outcome = match early {
+            Some(outcome) => outcome,
+            None => asking.await,
+        };
+        cluster.thaw(0);
+        match outcome {
+            Err(error) if error.is_outcome_unknown() => {
+                backend.release(&asked.undo()).await.unwrap();
+                unknown += 1;
+            }
+            Err(error) => assert_eq!(leases(&client).await.len(), 1, "{error}, {polls} polls"),
+            Ok(outcome) => assert_eq!(outcome.token(), None),
+        }
+        until("the end", || async { leases(&client).await.len() == 1 }).await;
+        rival.release(&rivals.release()).await.unwrap();
+        if is_over {
+            break;
+        }
+        polls += 1;
+    }
+    assert!(unknown > 1, "{unknown} unknown");
+}
+
+#[tokio::test]
+async fn a_failing_request_that_is_dropped_and_undone_leaves_no_lease_behind() {
+    let cluster = EtcdCluster::start(1);
+    let client = cluster.client().await;
+    let (backend, rival) = (connect(&cluster).await, connect(&cluster).await);
+    let mut polls = 0;
+    loop {
+        let asked = request("order", "a");
+        let rivals = request("order", "b").mode(Mode::Read);
+        let (is_overtaken, is_over) = {
+            let mut asking = pin!(backend.acquire(&asked));
+            let is_overtaken = is_overtaken(asking.as_mut(), &client, &rival, &rivals).await;
+            (is_overtaken, poll_times(polls, asking.as_mut()).await.is_some())
+        };
+        backend.release(&asked.undo()).await.unwrap();
+        assert_eq!(leases(&client).await.len(), usize::from(is_overtaken), "after {polls} polls");
+        rival.release(&rivals.release()).await.unwrap();
+        if is_overtaken && is_over {
+            break;
+        }
+        polls += usize::from(is_overtaken);
+    }
+}
