@@ -5,7 +5,7 @@ use std::fmt::Display;
 use lockcore::{BackendError, BackendErrorKind};
 use redis::{ErrorKind, RedisError};
 
-/// Converts the error of a request. `doing` names the operation.
+/// Converts the error of a request on an open connection. `doing` names the operation.
 pub(crate) fn of_request(error: RedisError, doing: &str) -> BackendError {
     converted(error, format!("{doing} on Redis failed"))
 }
@@ -28,6 +28,9 @@ fn converted(error: RedisError, message: String) -> BackendError {
         BackendErrorKind::WrongType => {
             format!("{message}: the name is in use as another kind of lock, or for something else")
         }
+        _ if error.code() == Some("NOAUTH") => {
+            format!("{message}: the connection is not logged in any more")
+        }
         _ => message,
     };
     let mapped = BackendError::new(kind, message);
@@ -37,10 +40,25 @@ fn converted(error: RedisError, message: String) -> BackendError {
 
 /// Converts the error of an attempt to connect. No request has been sent at that point.
 pub(crate) fn of_connecting(error: RedisError, address: &str) -> BackendError {
-    let (kind, _) = classify(&error);
-    BackendError::new(kind, format!("could not connect to Redis at {address}"))
+    BackendError::new(kind_at_opening(&error), format!("could not connect to Redis at {address}"))
         .not_applied()
         .with_source(error)
+}
+
+/// Converts the error of the first request on a new connection, which shows whether the server
+/// needs credentials. It has no effect.
+pub(crate) fn of_first_request(error: RedisError, doing: &str) -> BackendError {
+    BackendError::new(kind_at_opening(&error), format!("{doing} on Redis failed"))
+        .not_applied()
+        .with_source(error)
+}
+
+/// A connection that was never logged in lacks credentials, and the next one would lack them, too.
+fn kind_at_opening(error: &RedisError) -> BackendErrorKind {
+    match error.code() {
+        Some("NOAUTH") => BackendErrorKind::Auth,
+        _ => classify(error).0,
+    }
 }
 
 /// Converts the text of an error that a script returned for one of several holds.
@@ -90,13 +108,10 @@ fn text_of(error: &RedisError) -> String {
 
 /// Returns `true` if the connection has to be given up after this error of a request: it is broken,
 /// it does not answer, its answers cannot be trusted, the server says that it is not the place for
-/// locks, or the connection is not logged in any more, as behind a proxy that has another one to
-/// the server by now.
+/// locks, or the connection is not logged in any more.
 pub(crate) fn ends_connection(error: &RedisError) -> bool {
     use BackendErrorKind::{Connection, Protocol, Timeout};
-    matches!(classify(error).0, Connection | Timeout | Protocol)
-        || error.code() == Some("NOAUTH")
-        || says_not_here(&text_of(error))
+    matches!(classify(error).0, Connection | Timeout | Protocol) || says_not_here(&text_of(error))
 }
 
 /// Returns `true` if a server answers with this error because it is not the primary, or not any
@@ -132,7 +147,9 @@ pub(crate) fn is_of_one_key(error: &RedisError) -> bool {
 }
 
 const CODES: [(&str, BackendErrorKind); 20] = [
-    ("NOAUTH", BackendErrorKind::Auth),
+    // The connection is not logged in any more, as behind a proxy that has another one to the
+    // server by now. The next one is logged in, or fails with an error of its own.
+    ("NOAUTH", BackendErrorKind::Connection),
     ("WRONGPASS", BackendErrorKind::Auth),
     ("NOPERM", BackendErrorKind::Permission),
     ("READONLY", BackendErrorKind::ReadOnly),
@@ -233,6 +250,22 @@ mod tests {
         ] {
             let error = redis::parse_redis_value(reply.as_bytes()).unwrap().extract_error();
             assert_eq!(ends_connection(&error.unwrap_err()), ends, "{reply}");
+        }
+    }
+
+    #[test]
+    fn an_open_connection_lost_its_login_and_a_new_one_lacks_credentials() {
+        let refused = || {
+            let reply = redis::parse_redis_value(b"-NOAUTH Authentication required.\r\n").unwrap();
+            reply.extract_error().unwrap_err()
+        };
+        for error in [of_request(refused(), "acquire"), of_node(refused(), "acquire", "h:1")] {
+            assert_eq!(error.kind(), BackendErrorKind::Connection, "{error}");
+            assert!(error.is_retryable() && !error.is_outcome_unknown());
+        }
+        for error in [of_connecting(refused(), "h:1"), of_first_request(refused(), "INFO")] {
+            assert_eq!(error.kind(), BackendErrorKind::Auth, "{error}");
+            assert!(!error.is_retryable() && !error.is_outcome_unknown());
         }
     }
 

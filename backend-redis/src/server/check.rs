@@ -126,7 +126,7 @@ async fn ask(
     connection: &mut MultiplexedConnection,
 ) -> Result<Option<String>, BackendError> {
     let reply = info.query_async(connection).await;
-    match reply.map_err(|error| crate::error::of_request(error, "INFO").not_applied()) {
+    match reply.map_err(|error| crate::error::of_first_request(error, "INFO")) {
         Ok(info) => Ok(Some(info)),
         Err(error) if error.kind() == BackendErrorKind::Permission => Ok(None),
         Err(error) => Err(error),

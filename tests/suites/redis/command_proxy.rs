@@ -28,8 +28,8 @@ pub(crate) enum Fate {
     Silence,
 }
 
-/// Decides from the words of a command.
-type Decide = dyn Fn(&[String]) -> Fate + Send + Sync;
+/// Decides from the number of the connection and the words of a command.
+type Decide = dyn Fn(u64, &[String]) -> Fate + Send + Sync;
 
 /// A proxy in front of a server. It ends with the runtime of the test.
 pub(crate) struct CommandProxy {
@@ -42,14 +42,25 @@ impl CommandProxy {
         server: &RedisServer,
         decide: impl Fn(&[String]) -> Fate + Send + Sync + 'static,
     ) -> Self {
+        Self::start_numbered(server, move |_, words| decide(words)).await
+    }
+
+    /// A proxy that tells connections apart.
+    pub(crate) async fn start_numbered(
+        server: &RedisServer,
+        decide: impl Fn(u64, &[String]) -> Fate + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, hits) = (listener.local_addr().unwrap(), Arc::<AtomicU64>::default());
         let (target, counter) = (server.address(), hits.clone());
         let decide: Arc<Decide> = Arc::new(decide);
         tokio::spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
+            for number in 0.. {
+                let Ok((client, _)) = listener.accept().await else { return };
                 let Ok(server) = TcpStream::connect(&target).await else { continue };
-                tokio::spawn(carry(client, server, decide.clone(), counter.clone()));
+                let decide = decide.clone();
+                let decide = move |words: &[String]| decide(number, words);
+                tokio::spawn(carry(client, server, decide, counter.clone()));
             }
         });
         Self { address, hits }
@@ -66,11 +77,16 @@ impl CommandProxy {
 }
 
 /// Forwards one connection until one side closes it.
-async fn carry(client: TcpStream, server: TcpStream, decide: Arc<Decide>, hits: Arc<AtomicU64>) {
+async fn carry(
+    client: TcpStream,
+    server: TcpStream,
+    decide: impl Fn(&[String]) -> Fate,
+    hits: Arc<AtomicU64>,
+) {
     let (from_client, mut to_client) = client.into_split();
     let (mut from_server, to_server) = server.into_split();
     tokio::select! {
-        () = pass_on(from_client, to_server, &*decide, &hits) => {}
+        () = pass_on(from_client, to_server, decide, &hits) => {}
         _ = tokio::io::copy(&mut from_server, &mut to_client) => {}
     }
 }
@@ -78,7 +94,7 @@ async fn carry(client: TcpStream, server: TcpStream, decide: Arc<Decide>, hits: 
 async fn pass_on(
     mut client: OwnedReadHalf,
     mut server: OwnedWriteHalf,
-    decide: &Decide,
+    decide: impl Fn(&[String]) -> Fate,
     hits: &AtomicU64,
 ) {
     let mut bytes = Vec::new();

@@ -32,6 +32,7 @@ mod info;
 mod latches;
 #[path = "../log.rs"]
 mod log;
+mod logged_out;
 mod lost_messages;
 mod many_permits;
 mod nesting;
