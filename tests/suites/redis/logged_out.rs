@@ -13,7 +13,7 @@ use crate::{
     batches::exclusive,
     command_proxy::{CommandProxy, Fate},
     steps::enters,
-    support::{listened_to, locks, soon},
+    support::{listened_to, locks, soon, until},
 };
 
 const REFUSAL: &str = "NOAUTH Authentication required.";
@@ -22,6 +22,8 @@ const REFUSAL: &str = "NOAUTH Authentication required.";
 #[derive(Default)]
 struct Seen {
     open: HashSet<u64>,
+    /// Those with subscriptions to the ends of locks.
+    listening: HashSet<u64>,
     logged_out: HashSet<u64>,
     /// The connections that were told so.
     refused: HashSet<u64>,
@@ -39,13 +41,16 @@ impl Forgetful {
         let server = RedisServer::start();
         let seen = Arc::<Mutex<Seen>>::default();
         let noted = seen.clone();
-        let proxy = CommandProxy::start_numbered(&server, move |connection, _| {
+        let proxy = CommandProxy::start_numbered(&server, move |connection, words| {
             let mut seen = noted.lock().unwrap();
             if seen.logged_out.contains(&connection) {
                 seen.refused.insert(connection);
                 return Fate::Refuse(REFUSAL);
             }
             seen.open.insert(connection);
+            if words[0] == "SUBSCRIBE" && words[1].starts_with("redisson_lock__channel:") {
+                seen.listening.insert(connection);
+            }
             Fate::Pass
         })
         .await;
@@ -62,8 +67,18 @@ impl Forgetful {
         seen.logged_out.extend(&seen.open);
     }
 
+    /// Logs the connections out that listen.
+    fn log_out_listeners(&self) {
+        let seen = &mut *self.seen.lock().unwrap();
+        seen.logged_out.extend(&seen.listening);
+    }
+
     fn refused(&self) -> usize {
         self.seen.lock().unwrap().refused.len()
+    }
+
+    fn listening(&self) -> usize {
+        self.seen.lock().unwrap().listening.len()
     }
 }
 
@@ -97,6 +112,41 @@ async fn acquisitions_and_waiters_go_on_after_all_connections_were_logged_out() 
         assert!(guard.is_held());
         guard.release().await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn wake_ups_go_on_after_their_connection_was_logged_out() {
+    let forgetful = Forgetful::start().await;
+    let (holder, client) = (locks(&forgetful.server).await, Locks::new(forgetful.connect().await));
+    let (mut held, mut waiters) = (Vec::new(), Vec::new());
+    for name in ["first", "second"] {
+        held.push(holder.lock(name).acquire().await.unwrap());
+        waiters.push(tokio::spawn(client.lock(name).acquire()));
+        if name == "first" {
+            listened_to(&forgetful.server, name).await;
+            forgetful.log_out_listeners();
+        }
+    }
+    listened_to(&forgetful.server, "second").await;
+    assert_eq!((forgetful.refused(), forgetful.listening()), (1, 2));
+    for (guard, waiter) in held.into_iter().zip(waiters) {
+        guard.release().await.unwrap();
+        soon("the waiter", waiter).await.unwrap().unwrap().release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_idle_connection_for_wake_ups_that_was_logged_out_is_replaced() {
+    let forgetful = Forgetful::start().await;
+    let (holder, client) = (locks(&forgetful.server).await, Locks::new(forgetful.connect().await));
+    let held = holder.lock("held").acquire().await.unwrap();
+    let waiter = tokio::spawn(client.lock("held").acquire());
+    listened_to(&forgetful.server, "held").await;
+    forgetful.log_out_listeners();
+    // After the next ping.
+    until("another subscription", || async { forgetful.listening() == 2 }).await;
+    held.release().await.unwrap();
+    soon("the waiter", waiter).await.unwrap().unwrap().release().await.unwrap();
 }
 
 /// Unlike a connection that was logged in, this one would not be by opening another.

@@ -6,7 +6,7 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use lockcore::{BackendError, BackendErrorKind};
+use lockcore::BackendError;
 use redis::{PushInfo, RedisError, RedisResult, Value, aio::MultiplexedConnection};
 
 use super::ChannelKind;
@@ -88,13 +88,11 @@ impl Subscriptions {
 /// Converts the refusal of a channel.
 ///
 /// # Errors
-/// If it is not about the channel: the connection has failed, or its replies cannot be trusted.
+/// If it is not about the channel: the connection is of no use, or the server does not serve now.
 fn converted(error: RedisError) -> Result<BackendError, BackendError> {
+    let is_over = error::ends_connection(&error);
     let error = error::of_request(error, "subscribe").not_applied();
-    match error.is_retryable() || error.kind() == BackendErrorKind::Protocol {
-        true => Err(error),
-        false => Ok(error),
-    }
+    if is_over || error.is_retryable() { Err(error) } else { Ok(error) }
 }
 
 /// The sharded channels whose subscriptions this client ends. When the server ends another, the

@@ -18,11 +18,14 @@ use super::{
     channels::ChannelMap,
     subscribing::{Leaving, RefusedChannels, Subscriptions},
 };
-use crate::server::{
-    CommandConnection,
-    commands::Commands,
-    opener::{Opened, Purpose},
-    pace::Pace,
+use crate::{
+    error::ends_connection,
+    server::{
+        CommandConnection,
+        commands::Commands,
+        opener::{Opened, Purpose},
+        pace::Pace,
+    },
 };
 
 /// The interval of pings on an idle connection that has subscriptions.
@@ -315,11 +318,11 @@ impl ListenerTask {
         }
     }
 
-    /// Detects a connection that is dead but was not closed.
+    /// Detects a connection that is of no use but was not closed.
     async fn ping(&mut self) {
         let Some(connection) = &self.connection else { return };
         let reply = connection.reply(self.commands.changes(), connection.inner.ping()).await;
-        if reply.is_none_or(|reply| reply.is_err_and(|error| error.is_io_error())) {
+        if reply.is_none_or(|reply| reply.is_err_and(|error| ends_connection(&error))) {
             self.lose_connection();
         }
     }
