@@ -78,12 +78,14 @@ impl fmt::Debug for Target {
 
 impl Target {
     pub(crate) fn parse(url: &str, connect_timeout: Duration) -> Result<Config, BackendError> {
+        check_url(url)?;
         // The error of the parser could show a part of the password.
         let mut config = Config::from_str(url).map_err(|_| {
             error::configuration(
                 "the URL of PostgreSQL is not valid; it has the form \
-                 postgresql://user:password@host:port/database, with special characters in the \
-                 password percent-encoded, and the options that tokio-postgres knows",
+                 postgresql://host:port/database, with user:password@ in front of the host, \
+                 special characters in the password percent-encoded, and the options that \
+                 tokio-postgres knows",
             )
         })?;
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
@@ -273,6 +275,19 @@ fn count_of_hosts(config: &Config) -> usize {
     config.get_hosts().len().max(config.get_hostaddrs().len())
 }
 
+/// Refuses a URL in which a part of the password would be taken for the host, and shown.
+fn check_url(url: &str) -> Result<(), BackendError> {
+    let Some((_, url)) = url.split_once("://") else { return Ok(()) };
+    let url = url.split('?').next().unwrap_or(url);
+    match url.rsplit_once('@') {
+        Some((before, _)) if before.contains(['@', '/']) => Err(error::configuration(
+            "the URL of PostgreSQL has `@` or `/` in the user name, the password or the database; \
+             write %40 for `@` and %2F for `/`",
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// Refuses a URL whose lists do not fit together: a missing port would be that of another host.
 fn check_counts(config: &Config) -> Result<(), BackendError> {
     let [hosts, addresses, ports] =
@@ -390,18 +405,25 @@ mod tests {
     const LIMIT: Duration = Duration::from_secs(5);
 
     #[test]
-    fn lists_that_do_not_fit_together_and_a_server_that_is_read_only_are_refused() {
+    fn urls_that_cannot_work_or_would_show_a_password_are_refused() {
         for (url, word) in [
             ("host=a,b,c port=1,2 user=u", "2 ports for 3 hosts"),
             ("host=a,b hostaddr=10.0.0.1 user=u", "2 hosts and 1 addresses"),
             ("postgresql://u@a/d?target_session_attrs=read-only", "read-only"),
+            ("postgresql://u:se@cret@a/d", "%40"),
+            ("postgresql://u:s@se/cret@a/d", "%2F"),
+            ("postgresql://u:se/cret@a/d", "%2F"),
         ] {
             let error = Target::parse(url, LIMIT).unwrap_err();
             assert_eq!(error.kind(), BackendErrorKind::Configuration, "{error}");
             assert!(error.to_string().contains(word), "{error}");
+            assert!(!error.to_string().contains("cret"), "{error}");
         }
-        for url in ["host=a,b port=1 user=u", "host=a,b port=1,2 hostaddr=10.0.0.1,10.0.0.2 user=u"]
-        {
+        for url in [
+            "host=a,b port=1 user=u",
+            "host=a,b port=1,2 hostaddr=10.0.0.1,10.0.0.2 user=u",
+            "postgresql://u:s%40%2F@a/d?application_name=a/b@c",
+        ] {
             Target::parse(url, LIMIT).unwrap();
         }
     }
