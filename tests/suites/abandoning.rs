@@ -102,3 +102,17 @@ async fn releases_and_undoings_that_were_under_way_are_forgotten() {
         assert!(other.lock(name).try_acquire().await.unwrap().is_none(), "{name}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_is_being_repeated_ends_as_if_nothing_were_held() {
+    let backend = Faulty::new(MemoryBackend::new());
+    let faults = backend.faults();
+    let crashing = Locks::new(backend);
+    let guard = crashing.lock("a").acquire().await.unwrap();
+    faults.every(Op::Release, Fault::LostRequest);
+    let releasing = tokio::spawn(guard.release_now());
+    faults.reached(Op::Release, 1).await;
+    crashing.abandon();
+    let error = releasing.await.unwrap().unwrap_err();
+    assert!(matches!(error, LockError::NotHeld { .. }), "{error}");
+}

@@ -187,11 +187,11 @@ async fn several_locks_are_inspected_and_freed_together() {
 #[test]
 fn a_namespace_that_no_valid_name_can_begin_with_is_refused() {
     let with = |namespace: &str| Locks::builder(MemoryBackend::new()).namespace(namespace).build();
-    for namespace in ["{}", "a{}b", "a}", "a\0", &"x".repeat(512)] {
+    for namespace in ["{}", "a{}b", "a\0", &"x".repeat(512)] {
         let error = with(namespace).unwrap_err();
         assert!(matches!(error, LockError::InvalidName { .. }), "{namespace}: {error}");
     }
-    for namespace in ["", "shop:", "{shop}:", "{", "shop{", &"x".repeat(510)] {
+    for namespace in ["", "shop:", "{shop}:", "{", "shop{", "a}", &"x".repeat(510)] {
         with(namespace).unwrap();
     }
 }

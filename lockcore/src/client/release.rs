@@ -174,6 +174,11 @@ fn confirm(mut pending: OnDrop) -> impl Future<Output = Result<(), LockError>> +
         let mut attempts = 0;
         loop {
             let Some(Cleanup::Release(work)) = pending.cleanup() else { return Ok(()) };
+            if work.client.is_abandoned() {
+                let lock = work.request.name.clone();
+                pending.disarm();
+                return Err(LockError::NotHeld { lock });
+            }
             attempts += 1;
             match work.attempt().await {
                 // An earlier attempt that was not answered may have freed it.

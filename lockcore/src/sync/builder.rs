@@ -260,11 +260,10 @@ impl LocksBuilder {
             return Err(LockError::InvalidOption { lock: None, option, reason });
         }
         if !self.namespace.is_empty() {
-            // A brace of the namespace may be closed by the name that follows.
-            let [whole, open] =
-                ["x", "x}"].map(|end| LockName::new(format!("{}{end}", self.namespace)));
-            if open.is_err() {
-                whole?;
+            // The name that follows may close a brace of the namespace, or open the first one.
+            let named = |end| LockName::new(format!("{}{end}", self.namespace));
+            if named("x}").is_err() && named("{x}").is_err() {
+                named("x")?;
             }
         }
         Ok(self.finish())

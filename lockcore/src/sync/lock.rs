@@ -169,7 +169,8 @@ impl Lock {
     /// - [`LockError::TooDeep`] if the owner has [`MAX_HOLD_COUNT`](Self::MAX_HOLD_COUNT) guards,
     ///   and [`LockError::Upgrade`] if it holds the read lock and asks for the write lock.
     /// - [`LockError::Lost`] if this owner held the lock and has lost it.
-    /// - [`LockError::NoRuntime`] outside of a tokio runtime, where nothing would renew the lease.
+    /// - [`LockError::NoRuntime`] outside of a tokio runtime, if the task that renews leases does
+    ///   not run yet.
     /// - [`LockError::Backend`], at once if a retry cannot help, and otherwise when the backend has
     ///   not responded for [`retry_for`](crate::LocksBuilder::retry_for).
     ///
