@@ -117,10 +117,18 @@ impl Hop {
         }
         let replies = self.connection.query_all(commands).await;
         let failed = |error| error::of_request(error, call.script.name).not_applied();
-        let replies = replies.map_err(failed)?;
-        if replies.contains(&Value::Int(1)) {
-            let message = "TRYAGAIN some keys of the lock have moved to another node, and some not";
-            return Err(error::of_text(message).not_applied());
+        for reply in replies.map_err(failed)? {
+            match reply.extract_error() {
+                Ok(Value::Int(1)) => {
+                    let message =
+                        "TRYAGAIN some keys of the lock have moved to another node, and some not";
+                    return Err(error::of_text(message).not_applied());
+                }
+                Ok(_) => {}
+                // MOVED: meanwhile the whole slot has left.
+                Err(error) if matches!(error.code(), Some("ASK" | "MOVED")) => {}
+                Err(error) => return Err(failed(error)),
+            }
         }
         Ok(())
     }
