@@ -11,17 +11,24 @@ use crate::{
     tmux::Tmux,
 };
 
-/// `lockctl` with `arguments`, quoted for a shell, on a terminal of its own.
+/// `lockctl` with `arguments`, quoted for a shell, as the leader of a session on a terminal of its
+/// own.
 fn on_terminal(url: &str, arguments: &str) -> Running {
+    script_on_terminal(url, &format!("exec \"$LOCKCTL\" {arguments}"))
+}
+
+/// A shell with `script` as the leader of a session on a terminal of its own.
+fn script_on_terminal(url: &str, script: &str) -> Running {
     let mut command = Command::new("env");
-    command.args(["--default-signal", "script", "-q", "-e", "-c"]);
-    command.args([&format!("\"$LOCKCTL\" {arguments}"), "/dev/null"]);
+    command.args(["--default-signal", "script", "-q", "-e", "-c", script, "/dev/null"]);
     for (name, value) in lockctl(url, &[]).get_envs() {
         match value {
             Some(value) => command.env(name, value),
             None => command.env_remove(name),
         };
     }
+    // `script` takes the user's shell otherwise.
+    command.env("SHELL", "/bin/sh");
     Running::start(command)
 }
 
@@ -206,8 +213,8 @@ fn a_nested_run_that_is_stopped_goes_on_where_no_shell_could_continue_it() {
 #[test]
 fn the_terminal_is_given_back() {
     let server = RedisServer::start();
-    let script = r#"run a -- true; read x; echo "got <$x>""#;
-    let mut running = on_terminal(&server.url(), script);
+    let script = r#""$LOCKCTL" run a -- true; read x; echo "got <$x>""#;
+    let mut running = script_on_terminal(&server.url(), script);
     running.tell("again\n");
     wait_for(&mut running, "got <again>");
     assert_eq!(running.end().code, Some(0));
@@ -218,9 +225,9 @@ fn the_terminal_is_given_back() {
 fn a_terminal_that_stops_writers_in_the_background_does_not_stop_lockctl() {
     let server = RedisServer::start();
     let url = server.url();
-    let script = r#"--version; stty tostop
+    let script = r#"stty tostop
         "$LOCKCTL" run --lease 1.5 a -- sh -c 'echo ready; exec sleep 600'; echo "code $?""#;
-    let mut running = on_terminal(&url, script);
+    let mut running = script_on_terminal(&url, script);
     wait_for(&mut running, "ready");
     assert_eq!(code(&url, &["release", "a", "--force", "--yes"]), 0);
     wait_for(&mut running, "was lost");
