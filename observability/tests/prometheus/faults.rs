@@ -9,7 +9,7 @@ use lockcore::{BackendErrorKind, Locks};
 use lockcore_memory::MemoryBackend;
 use lockcore_observability::{Prometheus, free_port};
 use lockcore_testkit::{Fault, Faulty, Op, RedisServer};
-use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
+use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder};
 use tokio::{
     task::{JoinSet, spawn_blocking},
     time::sleep,
@@ -25,16 +25,21 @@ const RATIOS: [f64; 3] = [0.3, 0.5, 0.7];
 
 /// Serves the metrics of this process.
 fn serve() -> SocketAddr {
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().unwrap()));
-    PrometheusBuilder::new()
-        .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &SECONDS)
-        .unwrap()
-        .set_buckets_for_metric(Matcher::Suffix("_ratio".into()), &RATIOS)
-        .unwrap()
-        .with_http_listener(address)
-        .install()
-        .unwrap();
-    address
+    loop {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().unwrap()));
+        let exporter = PrometheusBuilder::new()
+            .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &SECONDS)
+            .unwrap()
+            .set_buckets_for_metric(Matcher::Suffix("_ratio".into()), &RATIOS)
+            .unwrap()
+            .with_http_listener(address);
+        match exporter.install() {
+            Ok(()) => return address,
+            // Another process took the port first.
+            Err(BuildError::FailedToCreateHTTPListener(reason)) if reason.contains("in use") => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
 }
 
 /// Acquires and releases `name` repeatedly, whatever the result.
@@ -97,13 +102,15 @@ async fn each_alert_fires_in_its_fault_and_not_before() {
 
     faults.every(Op::Renew, Fault::Refuse(BackendErrorKind::Unavailable));
     faults.every(Op::Release, Fault::DelayReply(Duration::from_millis(700)));
-    let stuck = client(60_000);
+    let stuck = client(600_000);
     let reader = stuck.rw_lock("stuck").read().acquire().await.unwrap();
+    // Held by somebody who does not lose it, or else many would get in.
+    let held = stuck.lock("hoped for").acquire().await.unwrap();
     work.spawn(async move {
         let _never = stuck.rw_lock("stuck").write().acquire().await;
     });
     for _ in 0..8 {
-        work.spawn(hope(short.clone(), "kept"));
+        work.spawn(hope(short.clone(), "hoped for"));
     }
     let server = spawn_blocking(move || {
         for alert in [
@@ -119,7 +126,7 @@ async fn each_alert_fires_in_its_fault_and_not_before() {
         }
         server
     });
-    drop((server.await.unwrap(), reader));
+    drop((server.await.unwrap(), reader, held));
 }
 
 #[test]
