@@ -122,12 +122,13 @@ impl Group {
     /// Lets the group go on if it was stopped because it was not in the foreground when it used the
     /// terminal.
     pub(crate) fn go_on_in_foreground(&self) {
+        // In this order, because a signal is pending first and stops the process after that.
+        let is_about_to_stop =
+            OF_TERMINAL.into_iter().any(|signal| tree::is_pending(self.leader, signal));
         let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let status = waitid(WaitId::Pid(self.leader), options).ok().flatten();
         let stopped_by = status.and_then(|status| status.stopping_signal());
-        if stopped_by.is_some_and(is_of_terminal)
-            || OF_TERMINAL.into_iter().any(|signal| tree::is_pending(self.leader, signal))
-        {
+        if is_about_to_stop || stopped_by.is_some_and(is_of_terminal) {
             self.signal(Signal::CONT);
         }
     }

@@ -2,7 +2,12 @@
 
 #![cfg(target_os = "linux")]
 
-use std::{fs, process::Command};
+use std::{
+    fs,
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
 
 use lockcore_testkit::RedisServer;
 
@@ -140,6 +145,36 @@ fn a_command_that_was_stopped_on_purpose_stays_stopped() {
     kill("STOP", command);
     until("the stop", || foreground(own).as_deref() == Some(own));
     assert_eq!(state(command), Some('T'));
+    running.tell("\u{3}");
+    wait_for(&mut running, "caught");
+    assert_eq!(running.end().code, Some(6));
+}
+
+/// No shell could continue `lockctl` here, so that the key stops nothing, and continues nothing.
+#[test]
+fn the_key_for_stopping_does_not_continue_a_command_that_was_stopped_on_purpose() {
+    let server = RedisServer::start();
+    let script = r#"run a -- sh -c 'trap "echo caught; exit 6" INT; trap "echo continued" CONT
+        echo pids $$ $PPID; while :; do sleep 0.02; done'"#;
+    let mut running = on_terminal(&server.url(), script);
+    let line = line_with(&mut running, "pids");
+    let pids: Vec<&str> = line.split(' ').collect();
+    let [_, command, own] = pids[..] else { panic!("{line}") };
+    until("the loan", || foreground(own).as_deref() == Some(command));
+    kill("STOP", command);
+    until("the stop", || foreground(own).as_deref() == Some(own));
+    running.tell("\u{1a}\n");
+    wait_for(&mut running, "^Z");
+    // If it went on, the terminal would be lent to it.
+    let end = Instant::now() + Duration::from_millis(300);
+    while Instant::now() < end {
+        assert_eq!(state(command), Some('T'));
+        assert_eq!(foreground(own).as_deref(), Some(own));
+        thread::sleep(Duration::from_millis(1));
+    }
+    kill("CONT", command);
+    wait_for(&mut running, "continued");
+    until("the loan", || foreground(own).as_deref() == Some(command));
     running.tell("\u{3}");
     wait_for(&mut running, "caught");
     assert_eq!(running.end().code, Some(6));

@@ -57,6 +57,8 @@ pub(super) struct Supervisor<'a> {
     /// When to kill the group.
     kill_at: Option<Duration>,
     killed_at: Option<Duration>,
+    /// Set while the command is stopped because somebody has sent it SIGSTOP.
+    is_stopped_on_purpose: bool,
     /// Set if a signal has asked the command to end.
     is_asked_to_end: bool,
     /// Set if the command is ended because the hold is lost, or may be lost soon.
@@ -95,6 +97,7 @@ impl<'a> Supervisor<'a> {
             deadline,
             kill_at: None,
             killed_at: None,
+            is_stopped_on_purpose: false,
             is_asked_to_end: false,
             is_ended_for_loss: false,
             is_loss_told: false,
@@ -156,8 +159,11 @@ impl<'a> Supervisor<'a> {
             match reaped {
                 Reaped::Nothing => {}
                 Reaped::Stopped(signal) => self.on_stop(signal),
-                // Perhaps by somebody else, so that the terminal is not its own yet.
-                Reaped::Continued => _ = self.lend(),
+                Reaped::Continued => {
+                    self.is_stopped_on_purpose = false;
+                    // Perhaps by somebody else, so that the terminal is not its own yet.
+                    let _ = self.lend();
+                }
             }
             let lost = async {
                 match self.is_loss_told {
@@ -295,11 +301,17 @@ impl<'a> Supervisor<'a> {
                 }
             }
             Signal::TSTP => {
-                // A process that does not stop would run on while nobody renews the lease.
-                self.group.signal(Signal::STOP);
+                // SIGCONT lets a command go on that was stopped on purpose, that of a shell included.
+                let is_running = !self.is_stopped_on_purpose;
+                if is_running {
+                    // A process that does not stop would run on while nobody renews the lease.
+                    self.group.signal(Signal::STOP);
+                }
                 self.take_back();
                 stop_unless_orphaned();
-                self.go_on();
+                if is_running {
+                    self.go_on();
+                }
             }
             Signal::CONT => self.go_on(),
             other => self.group.signal(other),
@@ -309,6 +321,8 @@ impl<'a> Supervisor<'a> {
     /// The command was stopped by `signal`.
     fn on_stop(&mut self, signal: i32) {
         let uses_terminal = is_of_terminal(signal);
+        let is_on_purpose = signal == Signal::STOP.as_raw();
+        self.is_stopped_on_purpose = is_on_purpose;
         if self.terminal.is_none() {
             if uses_terminal {
                 output::tell(
@@ -320,7 +334,6 @@ impl<'a> Supervisor<'a> {
         }
         // Until it goes on, the keys have to reach this process.
         self.take_back();
-        let is_on_purpose = signal == Signal::STOP.as_raw();
         if is_on_purpose && nested::is_inside() {
             // The outer run would take a stop of this process for one by the terminal, and would
             // let both go on.
