@@ -71,6 +71,8 @@ pub(crate) struct Acquiring<'a> {
     retries: u32,
     /// The number of seconds for which this request was granted the lease of the hold.
     granted: Option<i64>,
+    /// Set if this request was granted the lease of a place, and no place.
+    has_idle_place: bool,
     /// The leases of holds that were taken over, which have no keys any more.
     unused: Vec<i64>,
     pauses: Pauses,
@@ -92,6 +94,7 @@ impl<'a> Acquiring<'a> {
             is_ambiguous: false,
             retries: 0,
             granted: None,
+            has_idle_place: false,
             unused: Vec::new(),
             pauses: Pauses::new(),
         }
@@ -110,7 +113,7 @@ impl<'a> Acquiring<'a> {
             Ok(answer) => answer,
             Err(_) if self.retries <= MANY => {
                 // A revocation would have no answer either. The undo revokes the lease.
-                self.is_ambiguous |= self.granted.is_some();
+                self.is_ambiguous |= self.granted.is_some() || self.has_idle_place;
                 Err(self.no_answer(limit))
             }
             Err(_) => {
@@ -127,18 +130,25 @@ impl<'a> Acquiring<'a> {
         self.has_written || self.is_ambiguous
     }
 
-    /// Revokes the lease of the hold, if it was granted before another client got ahead or before
-    /// the request failed. If the request is dropped meanwhile, its undo revokes the lease.
-    ///
+    /// Revokes the leases of the hold and of its place, if they were granted before another client
+    /// got ahead or before the request failed. If the request is dropped meanwhile, its undo revokes
+    /// them.
+    async fn revoke_own(&mut self) -> Result<(), BackendError> {
+        if self.granted.is_some() {
+            self.revoke(Purpose::Hold).await?;
+        }
+        if self.has_idle_place {
+            self.revoke(Purpose::Wait).await?;
+        }
+        Ok(())
+    }
+
     /// The next request for the hold is granted the same lease, and a revocation that came only then
     /// would end the hold. So unless this one is known to be over, the outcome of the request is
     /// unknown: its caller undoes it, and asks with another id.
-    async fn revoke_own(&mut self) -> Result<(), BackendError> {
-        if self.granted.is_none() {
-            return Ok(());
-        }
+    async fn revoke(&mut self, purpose: Purpose) -> Result<(), BackendError> {
         let AcquireRequest { hold, mode, .. } = self.request;
-        let revocation = Revoke(self.keys.lease(Purpose::Hold, *mode, hold.id()));
+        let revocation = Revoke(self.keys.lease(purpose, *mode, hold.id()));
         let limit = self.members.share();
         let revoked = timeout(limit, self.members.call_noting(DOING, &revocation)).await;
         let revoked = match revoked {
@@ -277,6 +287,7 @@ impl<'a> Acquiring<'a> {
         let key = self.keys.place(self.kind, hold.id());
         let id = self.keys.lease(Purpose::Wait, *mode, hold.id());
         let granted = self.ensure(id, seconds(queue), &key).await?;
+        self.has_idle_place = true;
         let record =
             Record { mode: *mode, count: 0, seconds: granted, owner: hold.owner().to_owned() };
         let mut conditions = vec![
@@ -295,6 +306,7 @@ impl<'a> Acquiring<'a> {
             self.members.call_noting(DOING, &Transact(txn)).await?;
         let is_queued = answer.as_ref().is_some_and(TxnResponse::succeeded);
         self.has_written = had_written || is_queued || is_repeated;
+        self.has_idle_place = !is_queued;
         answer.map(|_| is_queued).ok_or_else(error::undone)
     }
 

@@ -6,7 +6,7 @@ use etcd_client::{
     Client, Compare, CompareOp, KeyValue, LeaseGrantOptions, PutOptions, Txn, TxnOp,
 };
 use lockcore::{
-    Mode,
+    BackendErrorKind, Mode,
     backend::{AcquireOutcome, Backend, HoldId, ReleaseOutcome},
 };
 use lockcore_etcd::EtcdBackend;
@@ -222,6 +222,40 @@ async fn a_race_that_is_lost_leaves_no_lease_behind() {
     }
     assert_eq!(keys(&client).await.len(), 20);
     assert_eq!(leases(&client).await.len(), 20);
+}
+
+/// Between the grant of the lease for its place and the place, the lock becomes one of another kind.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_place_that_is_not_taken_leaves_no_lease_behind() {
+    let cluster = EtcdCluster::start(1);
+    let [backend, rival] = [connect(&cluster).await, connect(&cluster).await];
+    let client = cluster.client().await;
+    let mut failed = 0;
+    for round in 0..10 {
+        let lock = format!("order {round}");
+        let (held, read) = (request(&lock, "b"), request(&lock, "c").mode(Mode::Read));
+        let asked = request(&lock, "a").mode(Mode::Fair).queue(Some(LEASE));
+        enters(&rival, &held).await;
+        let mut asking = pin!(backend.acquire(&asked));
+        while leases(&client).await.len() < 2 {
+            let early = poll_times(1, asking.as_mut()).await;
+            assert!(early.is_none(), "before its lease is granted: {early:?}");
+        }
+        rival.release(&held.release()).await.unwrap();
+        let is_read = rival.acquire(&read).await;
+        let outcome = asking.await;
+        if is_read.is_ok_and(|outcome| outcome.token().is_some()) && outcome.is_err() {
+            let error = outcome.unwrap_err();
+            assert_eq!(error.kind(), BackendErrorKind::WrongType, "{error}");
+            assert!(!error.is_outcome_unknown(), "{error}");
+            assert_eq!(leases(&client).await.len(), 1, "after {error}");
+            failed += 1;
+        }
+        rival.release(&read.release()).await.unwrap();
+        backend.release(&asked.undo()).await.unwrap();
+        assert!(leases(&client).await.is_empty());
+    }
+    assert!(failed > 0, "it never got so far");
 }
 
 /// The next request for the hold is granted the same lease, which a late revocation would end.
