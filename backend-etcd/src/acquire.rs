@@ -278,6 +278,8 @@ impl<'a> Acquiring<'a> {
         };
         let had_written = self.has_written;
         if let Some(place) = &seen.own_place {
+            // Of an earlier request, or of a copy of this one whose answer was lost.
+            self.has_idle_place = false;
             // A mere renewal writes nothing.
             self.has_written |= place.record.seconds < seconds(queue);
             let is_kept = keep(self.members, place, seconds(queue), None).await?;

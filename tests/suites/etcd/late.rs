@@ -258,6 +258,41 @@ async fn a_place_that_is_not_taken_leaves_no_lease_behind() {
     assert!(failed > 0, "it never got so far");
 }
 
+/// The answer to the first copy of the request was lost, so that another member is asked.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_place_that_an_earlier_copy_has_taken_is_kept() {
+    let cluster = EtcdCluster::start(1);
+    let backend = connect(&cluster).await;
+    let mut client = cluster.client().await;
+    for round in 0..10 {
+        let lock = format!("order {round}");
+        let held = request(&lock, "b");
+        enters(&backend, &held).await;
+        let before = leases(&client).await;
+        let asked = request(&lock, "a").mode(Mode::Fair).queue(Some(LEASE));
+        let mut asking = pin!(backend.acquire(&asked));
+        let own = loop {
+            let new = leases(&client).await.into_iter().find(|lease| !before.contains(lease));
+            match new {
+                Some(lease) => break lease,
+                None => assert!(poll_times(1, asking.as_mut()).await.is_none(), "without a lease"),
+            }
+        };
+        let place = format!("lockcore/{lock}/lock/wait/a");
+        let value = format!("fair 0 {} {}", LEASE.as_secs(), asked.hold.owner());
+        let options = PutOptions::new().with_lease(own);
+        client.put(place.as_str(), value, Some(options)).await.unwrap();
+        let outcome = asking.await.unwrap();
+        assert!(matches!(outcome, AcquireOutcome::Held { .. }), "{outcome:?}");
+        let places = client.get(place.as_str(), None).await.unwrap();
+        assert_eq!(places.kvs().len(), 1, "the place is gone, and the answer is {outcome:?}");
+        backend.release(&held.release()).await.unwrap();
+        enters(&backend, &asked).await;
+        backend.release(&asked.release()).await.unwrap();
+        assert!(leases(&client).await.is_empty());
+    }
+}
+
 /// The next request for the hold is granted the same lease, which a late revocation would end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_race_that_is_lost_leaves_no_revocation_on_its_way() {
