@@ -156,14 +156,12 @@ impl<'a> Supervisor<'a> {
                 return self.group.exit().unwrap_or(Exit::LOST);
             }
             let look_in = self.look(since_boot());
+            self.note(reaped);
             match reaped {
                 Reaped::Nothing => {}
                 Reaped::Stopped(signal) => self.on_stop(signal),
-                Reaped::Continued => {
-                    self.is_stopped_on_purpose = false;
-                    // Perhaps by somebody else, so that the terminal is not its own yet.
-                    let _ = self.lend();
-                }
+                // Perhaps by somebody else, so that the terminal is not its own yet.
+                Reaped::Continued => _ = self.lend(),
             }
             let lost = async {
                 match self.is_loss_told {
@@ -301,6 +299,9 @@ impl<'a> Supervisor<'a> {
                 }
             }
             Signal::TSTP => {
+                // What has happened to the command before the key was pressed.
+                let reaped = self.group.reap();
+                self.note(reaped);
                 // SIGCONT lets a command go on that was stopped on purpose, that of a shell included.
                 let is_running = !self.is_stopped_on_purpose;
                 if is_running {
@@ -318,11 +319,18 @@ impl<'a> Supervisor<'a> {
         }
     }
 
+    fn note(&mut self, reaped: Reaped) {
+        match reaped {
+            Reaped::Nothing => {}
+            Reaped::Stopped(signal) => self.is_stopped_on_purpose = is_on_purpose(signal),
+            Reaped::Continued => self.is_stopped_on_purpose = false,
+        }
+    }
+
     /// The command was stopped by `signal`.
     fn on_stop(&mut self, signal: i32) {
         let uses_terminal = is_of_terminal(signal);
-        let is_on_purpose = signal == Signal::STOP.as_raw();
-        self.is_stopped_on_purpose = is_on_purpose;
+        let is_on_purpose = is_on_purpose(signal);
         if self.terminal.is_none() {
             if uses_terminal {
                 output::tell(
@@ -375,6 +383,11 @@ impl<'a> Supervisor<'a> {
     fn lend(&self) -> bool {
         self.terminal.as_ref().is_some_and(|terminal| terminal.lend(self.group.id()))
     }
+}
+
+/// Returns `true` if somebody has stopped the command with this signal, and not a terminal.
+fn is_on_purpose(signal: i32) -> bool {
+    signal == Signal::STOP.as_raw()
 }
 
 /// The guard of a command that is ended on a loss.
