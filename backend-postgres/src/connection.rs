@@ -242,7 +242,16 @@ struct Session {
 struct Ready {
     opened: Opened,
     session: Option<Session>,
-    prepared: HashMap<String, Statement>,
+    statements: HashMap<String, Statement>,
+}
+
+/// The answers of the server to a new connection.
+struct Prepared {
+    /// Set if the session that was lost has ended.
+    has_ended: bool,
+    /// The new session, unless a pooler shares it among clients.
+    session: Option<Session>,
+    statements: HashMap<String, Statement>,
 }
 
 /// The task behind a [`Connection`].
@@ -263,10 +272,10 @@ impl Keeper {
         loop {
             attempt += 1;
             match self.open().await {
-                Ok(Ready { opened, session, prepared }) => {
+                Ok(Ready { opened, session, statements }) => {
                     self.lost = session;
                     pause = PAUSES[0];
-                    self.serve(opened, prepared).await;
+                    self.serve(opened, statements).await;
                     self.state.send_replace(State::Connecting);
                 }
                 Err(error) => {
@@ -285,9 +294,10 @@ impl Keeper {
         let (address, limit) = (self.target.address(), self.response_timeout);
         let prepared = tokio::time::timeout(limit, self.prepare(&opened.client)).await;
         match prepared.unwrap_or_else(|_| Err(error::not_connected(address, limit))) {
-            Ok((session, prepared)) => {
+            Ok(Prepared { has_ended: false, .. }) => Err(error::still_busy(address)),
+            Ok(Prepared { session, statements, .. }) => {
                 self.target.prefer(&opened);
-                Ok(Ready { opened, session, prepared })
+                Ok(Ready { opened, session, statements })
             }
             Err(error) => {
                 self.target.leave(&opened);
@@ -297,10 +307,7 @@ impl Keeper {
     }
 
     /// Takes one round trip: the server gets all of it at once.
-    async fn prepare(
-        &self,
-        client: &Client,
-    ) -> Result<(Option<Session>, HashMap<String, Statement>), BackendError> {
+    async fn prepare(&self, client: &Client) -> Result<Prepared, BackendError> {
         let (often, has_session) = match &self.path {
             Path::Direct(often) => (often.as_slice(), true),
             Path::Pooled => (&[][..], false),
@@ -308,7 +315,7 @@ impl Keeper {
         let ended = async {
             match &self.lost {
                 Some(lost) => self.end(lost, client).await,
-                None => Ok(()),
+                None => Ok(true),
             }
         };
         let session = async {
@@ -321,14 +328,14 @@ impl Keeper {
         let prepared = prepared.map_err(|error| self.of_connecting(error));
         // Statements are prepared first: until the end, the server shows that this session is being
         // opened, and not that it serves requests.
-        let (prepared, (), (), session) =
+        let (prepared, has_ended, (), session) =
             try_join4(prepared, ended, self.raise_tokens(client), session).await?;
-        let prepared = often.iter().cloned().zip(prepared).collect();
+        let statements = often.iter().cloned().zip(prepared).collect();
         let session = session.map(|(session, server)| {
             self.past.note(server);
             session
         });
-        Ok((session, prepared))
+        Ok(Prepared { has_ended, session, statements })
     }
 
     fn of_connecting(&self, error: tokio_postgres::Error) -> BackendError {
@@ -355,8 +362,9 @@ impl Keeper {
         Ok((session, row.try_get(3).map_err(of_connecting)?))
     }
 
-    /// Ends a session that was lost. The server may not have heard of that.
-    async fn end(&self, lost: &Session, client: &Client) -> Result<(), BackendError> {
+    /// Ends a session that was lost. The server may not have heard of that. Returns `false` if it
+    /// still carries out a request.
+    async fn end(&self, lost: &Session, client: &Client) -> Result<bool, BackendError> {
         let of_connecting = |error| self.of_connecting(error);
         let sql = self.schema.sql("SELECT lockcore.end_session($1, $2, $3)");
         let parameters: [Parameter<'_>; 3] = [
@@ -365,15 +373,7 @@ impl Keeper {
             (&lost.application, Type::TEXT),
         ];
         let row = client.query_typed_one(&sql, &parameters).await.map_err(of_connecting)?;
-        if row.try_get::<_, bool>(0).map_err(of_connecting)? {
-            return Ok(());
-        }
-        let address = self.target.address();
-        let message = format!(
-            "PostgreSQL at {address} still carries out a request of a connection that was lost"
-        );
-        let kind = lockcore::BackendErrorKind::Unavailable;
-        Err(BackendError::new(kind, message).not_applied())
+        row.try_get(0).map_err(of_connecting)
     }
 
     /// Offers the connection for requests until it is lost.

@@ -78,6 +78,14 @@ pub(crate) fn not_connected(address: &str, waited: Duration) -> BackendError {
     BackendError::new(BackendErrorKind::Timeout, message).not_applied()
 }
 
+/// The error for a connection that was lost while the server carries out a request of it.
+pub(crate) fn still_busy(address: &str) -> BackendError {
+    let message = format!(
+        "PostgreSQL at {address} still carries out a request of a connection that was lost"
+    );
+    BackendError::new(BackendErrorKind::Unavailable, message).not_applied()
+}
+
 /// The error for the name of a host that has no address.
 pub(crate) fn not_looked_up(name: &str, error: &io::Error) -> BackendError {
     let message = format!("could not look up `{name}`, a host of PostgreSQL: {error}");

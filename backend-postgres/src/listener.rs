@@ -391,7 +391,17 @@ impl Keeper {
         loop {
             let (sender, mut inbox) = mpsc::unbounded_channel();
             let opened = self.target.open(Some(sender)).await?;
-            match self.hears_itself(&opened, &mut inbox).await {
+            let channel = &self.pulse.channel;
+            let listening = self.run(&opened.client, &format!("LISTEN \"{channel}\"")).await;
+            if listening.is_ok() {
+                // This concerns the connection for requests.
+                self.send().await?;
+            }
+            let heard = match listening {
+                Ok(()) => self.hears_itself(&mut inbox).await,
+                Err(error) => Err(error),
+            };
+            match heard {
                 Ok(()) => {
                     self.target.prefer(&opened);
                     return Ok((opened, inbox));
@@ -515,11 +525,9 @@ impl Keeper {
         }
     }
 
-    /// Sends itself a message. Behind a pooler that shares connections among clients, listening
-    /// succeeds, and nothing is ever heard.
-    async fn hears_itself(&self, opened: &Opened, inbox: &mut Inbox) -> Result<(), BackendError> {
-        self.run(&opened.client, &format!("LISTEN \"{}\"", self.pulse.channel)).await?;
-        self.send().await?;
+    /// Waits for the message that it has sent itself. Behind a pooler that shares connections among
+    /// clients, listening succeeds, and nothing is ever heard.
+    async fn hears_itself(&self, inbox: &mut Inbox) -> Result<(), BackendError> {
         let heard = async {
             while let Some(notification) = inbox.recv().await {
                 if notification.payload() == self.pulse.id {

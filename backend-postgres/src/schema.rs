@@ -105,6 +105,8 @@ impl Schema {
         let (client, address) = (&opened.client, target.address());
         self.check_encoding(client, address).await?;
         let version = self.version(client, address).await?;
+        // The server answers, so the connections that follow need not begin with one that does not.
+        target.prefer(&opened);
         if version >= MIGRATIONS.len() {
             return Ok(());
         }

@@ -275,17 +275,22 @@ fn count_of_hosts(config: &Config) -> usize {
     config.get_hosts().len().max(config.get_hostaddrs().len())
 }
 
-/// Refuses a URL in which a part of the password would be taken for the host, and shown.
+/// Refuses a URL in which a part of the password would be taken for the host, and shown. The parser
+/// takes everything up to the first `@` for the user and the password.
 fn check_url(url: &str) -> Result<(), BackendError> {
-    let Some((_, url)) = url.split_once("://") else { return Ok(()) };
-    let url = url.split('?').next().unwrap_or(url);
-    match url.rsplit_once('@') {
-        Some((before, _)) if before.contains(['@', '/']) => Err(error::configuration(
-            "the URL of PostgreSQL has `@` or `/` in the user name, the password or the database; \
-             write %40 for `@` and %2F for `/`",
-        )),
-        _ => Ok(()),
+    let schemes = ["postgresql://", "postgres://"];
+    let Some(url) = schemes.iter().find_map(|scheme| url.strip_prefix(scheme)) else {
+        return Ok(());
+    };
+    let Some((user, rest)) = url.split_once('@') else { return Ok(()) };
+    let server = rest.split('?').next().unwrap_or(rest);
+    if user.contains(['/', '?']) || server.contains('@') {
+        return Err(error::configuration(
+            "the URL of PostgreSQL has `@`, `/` or `?` in the user name, the password, the \
+             database or an option; write %40 for `@`, %2F for `/` and %3F for `?`",
+        ));
     }
+    Ok(())
 }
 
 /// Refuses a URL whose lists do not fit together: a missing port would be that of another host.
@@ -413,6 +418,9 @@ mod tests {
             ("postgresql://u:se@cret@a/d", "%40"),
             ("postgresql://u:s@se/cret@a/d", "%2F"),
             ("postgresql://u:se/cret@a/d", "%2F"),
+            ("postgres://u:se?s@cret@a/d", "%3F"),
+            ("postgresql://a:5432/d?user=u&password=se@cret", "%40"),
+            ("postgresql://a?password=se@cret", "%40"),
         ] {
             let error = Target::parse(url, LIMIT).unwrap_err();
             assert_eq!(error.kind(), BackendErrorKind::Configuration, "{error}");
@@ -423,6 +431,8 @@ mod tests {
             "host=a,b port=1 user=u",
             "host=a,b port=1,2 hostaddr=10.0.0.1,10.0.0.2 user=u",
             "postgresql://u:s%40%2F@a/d?application_name=a/b@c",
+            "postgresql://a/d?user=u&password=s%40%2F",
+            "host=a user=u password=x://b@c@d dbname=e",
         ] {
             Target::parse(url, LIMIT).unwrap();
         }

@@ -1,6 +1,6 @@
 //! A replica that takes over.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lockcore::{Locks, backend::Backend};
 use lockcore_postgres::PostgresBackend;
@@ -70,8 +70,10 @@ async fn a_first_host_that_is_frozen_keeps_nobody_from_the_next_one() {
     let guard = soon("the lock", locks.lock("order").acquire()).await.unwrap();
     assert!(guard.token() > token, "{} after {token}", guard.token());
     guard.release().await.unwrap();
-    // A new client finds it as well.
+    // A new client finds it as well, and waits for the frozen one once.
+    let began = Instant::now();
     let other = soon("a new client", builder().connect()).await.unwrap();
+    assert!(began.elapsed() < Duration::from_millis(3_500), "{:?}", began.elapsed());
     enters(&other, &request("order", "a")).await;
     primary.thaw();
 }
