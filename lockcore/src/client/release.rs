@@ -194,6 +194,8 @@ fn confirm(mut pending: OnDrop) -> impl Future<Output = Result<(), LockError>> +
                     pending.disarm();
                     return Ok(());
                 }
+                // Abandoned meanwhile, whatever the reason of the failure.
+                Err(_) if work.client.is_abandoned() => {}
                 Err(error) if !error.is_retryable() => {
                     pending.disarm();
                     return Err(error.into());
