@@ -23,6 +23,8 @@ CONSTANTS
     MostLosses,         \* Bound of the search: members that lose a hold, one at a time.
     Forces,             \* They lose it because it is released by force, or else come back
                         \* empty.
+    Oversteps,          \* A member may answer a later token than necessary, and a refusal may
+                        \* raise its last token, as on Redis without a script.
     Renewals,           \* Clients renew what they hold.
     Writes              \* Clients write to a resource while they hold the lock.
 
@@ -118,16 +120,27 @@ Acquire(c) ==
     /\ UNCHANGED <<members, given, number, votes, told, renewing, resource>>
 
 \* A member grants the hold, with the proposed token or a greater one, if it has no other
-\* hold.  The answer may be lost.  A refusal changes nothing.
+\* hold.  The answer may be lost.
 Vote(c, m) ==
     /\ state[c] \in {"asking", "leaving"} /\ m \in asked[c]
     /\ out[m] = 0 /\ held[m] = Free
-    /\ LET token == Larger(last[m] + 1, proposal[c]) IN
+    /\ \E more \in IF Oversteps THEN {0, 1} ELSE {0}:
+       LET token == Larger(last[m] + 1, proposal[c]) + more IN
        /\ held' = [held EXCEPT ![m] = [client |-> c, n |-> number[c], left |-> Lease]]
        /\ last' = [last EXCEPT ![m] = token]
        /\ votes' = [votes EXCEPT ![c][m] = IF state[c] = "asking" THEN token ELSE 0]
     /\ asked' = [asked EXCEPT ![c] = @ \ {m}]
     /\ UNCHANGED <<out, losses, given, state, number, timer, told, proposal, grant,
+                   renewing, resource>>
+
+\* A refusal changes nothing, or raises the last token.
+Refuse(c, m) ==
+    /\ Oversteps
+    /\ state[c] \in {"asking", "leaving"} /\ m \in asked[c]
+    /\ out[m] = 0 /\ held[m] # Free
+    /\ last' = [last EXCEPT ![m] = @ + 1]
+    /\ asked' = [asked EXCEPT ![c] = @ \ {m}]
+    /\ UNCHANGED <<held, out, losses, given, state, number, timer, votes, told, proposal, grant,
                    renewing, resource>>
 
 \* The members that have granted the hold.
@@ -308,7 +321,7 @@ Next ==
         \/ Renew(c) \/ Renewed(c) \/ Release(c) \/ Left(c)
         \/ BeginWrite(c) \/ EndWrite(c)
         \/ \E m \in Members:
-            Vote(c, m) \/ Tell(c, m) \/ MemberRenews(c, m) \/ MemberReleases(c, m)
+            Vote(c, m) \/ Refuse(c, m) \/ Tell(c, m) \/ MemberRenews(c, m) \/ MemberReleases(c, m)
 
 Spec == Init /\ [][Next]_vars
 

@@ -33,22 +33,28 @@ pub(crate) struct BatchableRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BatchOperation {
     Release,
-    Acquire { lease: Duration, tokens: u32 },
+    /// `least` is the least token to issue: see [`AcquireRequest::least_token`].
+    Acquire {
+        lease: Duration,
+        tokens: u32,
+        least: Option<u64>,
+    },
 }
 
 impl BatchableRequest {
     /// Returns `true` if the request can be sent in a batch.
     pub(crate) fn can_acquire(request: &AcquireRequest) -> bool {
-        let AcquireRequest { mode, count, hold, least_token, .. } = request;
-        *mode == Mode::Exclusive && *count == 1 && !hold.is_named() && least_token.is_none()
+        let AcquireRequest { mode, count, hold, .. } = request;
+        *mode == Mode::Exclusive && *count == 1 && !hold.is_named()
     }
 
     pub(crate) fn acquire(keys: LockKeys, request: &AcquireRequest) -> Self {
         let AcquireRequest { lease, tokens, held_for, .. } = *request;
+        let least = request.least_token.map(u64::from);
         Self {
             keys,
             hold: request.hold.clone(),
-            operation: BatchOperation::Acquire { lease, tokens },
+            operation: BatchOperation::Acquire { lease, tokens, least },
             publishing: None,
             held_for,
         }
@@ -88,9 +94,13 @@ impl BatchableRequest {
                 let args = vec![owner, "0".into(), self.keys.channel().to_string(), String::new()];
                 (vec![lock], args)
             }
-            BatchOperation::Acquire { lease, tokens } => {
+            BatchOperation::Acquire { lease, tokens, least } => {
                 let [lease, ttl] = [millis(lease), token_ttl(lease)].map(|ms| ms.to_string());
-                let args = vec![owner, lease, "1".into(), ttl, String::new(), tokens.to_string()];
+                let tokens = tokens.to_string();
+                let mut args = vec![owner, lease, "1".into(), ttl, String::new(), tokens];
+                if let Some(least) = least {
+                    args.extend([self.keys.channel().to_string(), least.to_string()]);
+                }
                 (vec![lock, self.keys.token().to_string()], args)
             }
         };
@@ -138,15 +148,18 @@ impl BatchableRequest {
     /// server's clock is known.
     pub(crate) fn acquire_command(&self, by_digest: bool, proposed: Option<u64>) -> Cmd {
         let lease = self.lease();
-        let size = CallSize { keys: 2, args: 5, bytes: self.bytes() };
+        let size = CallSize { keys: 2, args: 6, bytes: self.bytes() };
         let mut command = script::ACQUIRE_FREE.command(by_digest, self.publishing, size);
         command.arg(self.keys.as_str()).arg(self.keys.token());
         let is_kept_as_usual = self.has_usual_token_ttl();
         let first = proposed.filter(|_| is_kept_as_usual).unwrap_or_default();
         let last = self.last_of(first);
         command.arg(self.hold.owner()).arg(millis(lease)).arg(first).arg(last);
-        if !is_kept_as_usual {
+        if !is_kept_as_usual || self.least().is_some() {
             command.arg(token_ttl(lease));
+        }
+        if let Some(least) = self.least() {
+            command.arg(least);
         }
         command
     }
@@ -167,6 +180,14 @@ impl BatchableRequest {
         }
     }
 
+    /// The least token to issue, if the request has one.
+    pub(crate) fn least(&self) -> Option<u64> {
+        match self.operation {
+            BatchOperation::Release => None,
+            BatchOperation::Acquire { least, .. } => least,
+        }
+    }
+
     /// The last of the tokens, if this is the first.
     pub(crate) fn last_of(&self, first: u64) -> u64 {
         first.saturating_add(self.tokens() - 1)
@@ -180,7 +201,8 @@ impl BatchableRequest {
     /// Returns `true` if the request can be answered by checking whether the lock exists, unless it
     /// is free. On a node of a cluster, the locks of a batch are in different slots.
     pub(crate) fn can_look(&self) -> bool {
-        self.held_for.is_some() && self.publishing.is_none()
+        // A member of a quorum may be held for another time than the others.
+        self.held_for.is_some() && self.publishing.is_none() && self.least().is_none()
     }
 
     pub(crate) fn is_release(&self) -> bool {
@@ -232,8 +254,8 @@ pub(crate) fn check_token(token: FencingToken) -> Result<(), BackendError> {
     Err(BackendError::unsupported(format_args!("tokens greater than {GREATEST}")))
 }
 
-/// The last token that a connection remembers needs no change, because the next acquisition without
-/// a script adds to the token that is stored by then.
+/// Other connections may remember an earlier last token. Their next acquisition without a script adds
+/// to the token that is stored by then.
 pub(crate) fn raise_token(keys: &LockKeys, token: FencingToken) -> ScriptCall {
     let args = vec![token.to_string(), token_ttl(Duration::ZERO).to_string()];
     ScriptCall {

@@ -72,6 +72,13 @@ impl LockKeys {
         derived("redisson_lock_token", &self.lock)
     }
 
+    /// The names of the locks with this last fencing token, unless `key` is another key.
+    pub(crate) fn locks_with_token(key: &str) -> Option<[&str; 2]> {
+        let lock = key.strip_prefix("redisson_lock_token:")?;
+        let inner = lock.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
+        Some([lock, inner.unwrap_or(lock)])
+    }
+
     /// The id of the hold, for named owners.
     pub(crate) fn hold(&self) -> String {
         self.own("lockcore_hold")

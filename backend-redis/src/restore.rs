@@ -7,10 +7,11 @@
 //! after its hold may be out of order.
 //!
 //! Only a script can ask for the time, or look at the last token before it stores the next one. So
-//! this way is for a lock whose last token the client knows and is not far behind the clock: see
-//! [`RecentTokens`](crate::server::RecentTokens). A script decides the other cases: if the lock is
-//! held after all, or if the server refuses one of the commands, nothing has been stored but a
-//! later last token, and the request is sent again as a script.
+//! this way is for a lock whose last token the client knows, and is not far behind the clock or the
+//! least token that the caller demands: see [`RecentTokens`](crate::server::RecentTokens). A script
+//! decides the other cases: if the lock is held after all, or if the server refuses one of the
+//! commands, nothing has been stored but a later last token, and the request is sent again as a
+//! script.
 //!
 //! A server writes its commands to the append-only file and sends them to its replicas. From Redis
 //! 7.0 on, and in every Valkey, `RESTORE` is written with the time at which the key ends (`ABSTTL`),
@@ -30,15 +31,15 @@ use crate::{
 /// Adds the commands that carry acquisitions out, as one transaction.
 pub(crate) fn add_commands<'a>(
     commands: &mut Pipeline,
-    acquisitions: impl IntoIterator<Item = &'a BatchableRequest>,
+    acquisitions: impl IntoIterator<Item = (&'a BatchableRequest, Sent)>,
 ) {
     commands.cmd("MULTI");
-    for request in acquisitions {
+    for (request, sent) in acquisitions {
         let (lock, hold) = (request.keys.as_str(), hash_with_one_hold(request.hold.owner()));
         let mut restore = Cmd::with_capacity(4, 32 + lock.len() + hold.len());
         restore.arg("RESTORE").arg(lock).arg(millis(request.lease()).max(1)).arg(hold);
         let mut issue = Cmd::with_capacity(3, 48 + lock.len());
-        issue.arg("INCRBY").arg(request.keys.token()).arg(request.tokens());
+        issue.arg("INCRBY").arg(request.keys.token()).arg(sent.step);
         commands.add_command(restore).add_command(issue);
     }
     commands.cmd("EXEC");
@@ -102,18 +103,18 @@ pub(crate) enum Restored {
 }
 
 /// The facts by which the replies to an acquisition are read.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sent {
     /// The last token when it was sent, or one that was issued before.
     pub(crate) last: u64,
-    /// The number of tokens to issue.
-    pub(crate) tokens: u64,
+    /// What is added to it: the number of tokens to issue, or more if they are to be later.
+    pub(crate) step: u64,
 }
 
 impl Sent {
     /// Returns `true` if the reply to `INCRBY` says that there was no last token.
     fn is_first(self, reply: &Value) -> bool {
-        matches!(reply, Value::Int(last) if u64::try_from(*last) == Ok(self.tokens))
+        matches!(reply, Value::Int(last) if u64::try_from(*last) == Ok(self.step))
     }
 }
 
@@ -165,7 +166,7 @@ impl Restored {
     fn of(results: &[Value], sent: Sent) -> Self {
         match results {
             [Value::Okay, Value::Int(last)] => match u64::try_from(*last) {
-                Ok(last) if last >= sent.last + sent.tokens => Self::Granted { last },
+                Ok(last) if last >= sent.last + sent.step => Self::Granted { last },
                 _ => Self::WithoutToken { is_new: sent.is_first(&results[1]) },
             },
             [Value::Okay, Value::ServerError(_)] => Self::WithoutToken { is_new: false },
@@ -238,7 +239,7 @@ mod tests {
     }
 
     fn sent<const N: usize>(sent: [(u64, u64); N]) -> impl ExactSizeIterator<Item = Sent> {
-        sent.into_iter().map(|(last, tokens)| Sent { last, tokens })
+        sent.into_iter().map(|(last, step)| Sent { last, step })
     }
 
     /// The outcome of one acquisition, by the replies to `MULTI`, `RESTORE`, `INCRBY` and `EXEC`.

@@ -5,8 +5,10 @@
 //! that has learned the time recently proposes the token of its next hold. A proposal is not ahead
 //! of the server's clock, and at most [`MAX_LAG`] and some milliseconds behind it when it is sent.
 //! A lock that was acquired and released a moment ago needs no proposal: its next token can just
-//! follow the last one, which the clock is not far ahead of. This knowledge belongs to the
-//! connection: another server has another clock, and other last tokens.
+//! follow the last one, which the clock is not far ahead of. A caller may demand a least token, as a
+//! quorum does: then that is the proposal, and the next token follows the last one if that is
+//! shortly before it. This knowledge belongs to the connection: another server has another clock,
+//! and other last tokens.
 
 use std::{
     sync::{
@@ -21,6 +23,7 @@ use redis::Value;
 use super::recent::{MAX_AWAY, RecentTokens};
 use crate::{
     exclusive::BatchableRequest,
+    keys::LockKeys,
     restore::{Restored, Sent},
     script::ScriptCall,
 };
@@ -40,6 +43,15 @@ const DRIFT: u64 = 1_000;
 /// one request. A lead of more than this many microseconds is not made up for, because the server's
 /// clock was set back.
 const MAX_LEAD: u64 = 1_000;
+
+/// A request with a least token follows the last one if it is at most this far ahead of it. If
+/// another client has issued a token meanwhile, the new one is that much later than necessary. So
+/// this is less than the time in microseconds between two acquisitions of a lock through a network,
+/// or else tokens would run away from the clock.
+const MAX_STEP: u64 = 100;
+
+/// The length of a period of tokens, as in `token.lua`.
+const PERIOD: u64 = 10_000_000_000;
 
 /// The clock of a server.
 #[derive(Debug)]
@@ -70,8 +82,8 @@ struct Reading {
 pub(super) enum TokenSource {
     /// The script issues them. The first is the proposed one, if there is one and it is suitable.
     Script(Option<u64>),
-    /// They follow the last token of the lock, which is this one or a later one.
-    Last(u64),
+    /// They follow the last token of the lock.
+    Last(Sent),
 }
 
 /// The step before a script decides about an acquisition that was tried without one.
@@ -106,11 +118,20 @@ impl ServerClock {
         let mut state = self.lock();
         let bound = state.reading.and_then(|reading| reading.lower_bound(now));
         let last = state.recent.take_free(request.keys.as_str());
-        let is_near = |last: &u64| bound.is_some_and(|bound| bound.abs_diff(*last) <= MAX_AWAY);
+        let is_near = |last: u64| bound.is_some_and(|bound| bound.abs_diff(last) <= MAX_AWAY);
         let can_follow = request.has_usual_token_ttl() && self.can_restore.load(Ordering::Relaxed);
-        let source = match last.filter(is_near) {
-            Some(last) if can_follow => TokenSource::Last(last),
-            _ => TokenSource::Script(bound.map(|bound| state.next_proposal(bound))),
+        let following = last.filter(|_| can_follow).and_then(|last| {
+            let step = match request.least() {
+                Some(least) => step_to(least, request, last)?,
+                None if is_near(last) => request.tokens(),
+                None => return None,
+            };
+            Some(Sent { last, step })
+        });
+        let source = match (following, request.least()) {
+            (Some(sent), _) => TokenSource::Last(sent),
+            (None, Some(least)) => TokenSource::Script(Some(least)),
+            (None, None) => TokenSource::Script(bound.map(|bound| state.next_proposal(bound))),
         };
         Proposal { source, made: now }
     }
@@ -211,9 +232,10 @@ impl ServerClock {
 
     /// Forgets the last token of the lock that a script is called for.
     pub(super) fn forget(&self, call: &ScriptCall) {
-        if let Some(lock) = call.keys.first() {
-            self.lock().recent.forget(lock);
-        }
+        let Some(key) = call.keys.first() else { return };
+        let locks = LockKeys::locks_with_token(key);
+        let mut state = self.lock();
+        locks.unwrap_or([key, key]).into_iter().for_each(|lock| state.recent.forget(lock));
     }
 
     /// Notes the last token of a hold, if the next one may follow it.
@@ -244,15 +266,15 @@ impl Proposal {
             TokenSource::Last(_) => None,
         }
     }
+}
 
-    /// The facts by which the replies to `request` are read, which was sent without a script.
-    pub(super) fn sent(self, request: &BatchableRequest) -> Sent {
-        let last = match self.source {
-            TokenSource::Script(_) => 0,
-            TokenSource::Last(last) => last,
-        };
-        Sent { last, tokens: request.tokens() }
-    }
+/// What to add to the `last` token of a lock, so that the first of the requested ones is `least`.
+/// `None` if a script is to do it, which also gives the key a new expiry at the beginning of a
+/// period: see `token.lua`.
+fn step_to(least: u64, request: &BatchableRequest, last: u64) -> Option<u64> {
+    let step = request.last_of(least).checked_sub(last)?;
+    let is_later = step >= request.tokens() && step <= MAX_STEP;
+    (is_later && least / PERIOD == last / PERIOD).then_some(step)
 }
 
 impl ClockState {
@@ -283,7 +305,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::keys::LockKeys;
+    use crate::exclusive::BatchOperation;
 
     const MICROS: u64 = 1_790_000_000_000_000;
     const LEASE: Duration = Duration::from_secs(30);
@@ -381,7 +403,8 @@ mod tests {
         let source = |after, request: &_| {
             clock.propose_at(at + Duration::from_micros(after), request).source
         };
-        assert_eq!(source(40, &usual()), TokenSource::Last(MICROS + 5));
+        let follows = |last, step| TokenSource::Last(Sent { last, step });
+        assert_eq!(source(40, &usual()), follows(MICROS + 5, 1));
         // At a second request, the lock may be held.
         assert_eq!(source(40, &usual()), TokenSource::Script(Some(MICROS + 39)));
         let three = request(LEASE, 3);
@@ -392,7 +415,7 @@ mod tests {
         assert_eq!(source(50, &usual()), TokenSource::Script(Some(MICROS + 49)));
         clock.acquired(&three, MICROS + 18);
         clock.accept_release(&usual(), Value::Int(1));
-        assert_eq!(source(60, &usual()), TokenSource::Last(MICROS + 18));
+        assert_eq!(source(60, &usual()), follows(MICROS + 18, 1));
     }
 
     #[test]
@@ -417,6 +440,40 @@ mod tests {
         clock.accept_release(&usual(), Value::Int(1));
         let long = request(Duration::from_secs(13 * 3600), 1);
         assert_eq!(clock.propose_at(at, &long).source, TokenSource::Script(Some(MICROS)));
+    }
+
+    fn at_least(least: u64, tokens: u32) -> BatchableRequest {
+        let mut request = request(LEASE, tokens);
+        let BatchOperation::Acquire { least: own, .. } = &mut request.operation else {
+            panic!("{request:?}")
+        };
+        *own = Some(least);
+        request
+    }
+
+    #[test]
+    fn a_least_token_shortly_after_the_last_one_follows_it() {
+        let period = MICROS - MICROS % PERIOD + PERIOD;
+        for last in [MICROS, MICROS + 5_000_000, period - 3] {
+            let source = |least, tokens| {
+                let clock = new_clock();
+                clock.acquired(&usual(), last);
+                clock.accept_release(&usual(), Value::Int(1));
+                clock.propose(&at_least(least, tokens)).source
+            };
+            let follows = |step| TokenSource::Last(Sent { last, step });
+            assert_eq!(source(last + 1, 1), follows(1));
+            assert_eq!(source(last + 2, 1), follows(2));
+            assert_eq!(source(last + 1, 10), follows(10));
+            for least in [last, last - 1, 7, last + MAX_STEP + 1, period] {
+                assert_eq!(source(least, 1), TokenSource::Script(Some(least)), "{last}");
+            }
+        }
+        // The lock may be held.
+        let clock = new_clock();
+        clock.acquired(&usual(), MICROS);
+        let source = clock.propose(&at_least(MICROS + 1, 1)).source;
+        assert_eq!(source, TokenSource::Script(Some(MICROS + 1)));
     }
 
     #[test]

@@ -496,8 +496,13 @@ fn tokens() -> Vec<Bug> {
         ),
         bug(
             "a token follows one that is far behind the clock",
-            [redis("ServerClock::propose_at").value("is_near").becomes("|_: &u64| true")],
+            [redis("ServerClock::propose_at").value("is_near").becomes("|_: u64| true")],
             redis_suites("restored::tokens_rise"),
+        ),
+        bug(
+            "a token that follows the last one is less than the caller demands",
+            [redis("step_to").value("step").becomes("request.tokens()")],
+            redis_suites("least_tokens::"),
         ),
     ]
 }

@@ -30,6 +30,7 @@ mod fair;
 mod full_memory;
 mod info;
 mod latches;
+mod least_tokens;
 #[path = "../log.rs"]
 mod log;
 mod logged_out;

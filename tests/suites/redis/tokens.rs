@@ -16,24 +16,24 @@ use crate::{
     support::{connect, locks, server_for_scripts, soon},
 };
 
-const TOKEN: &str = "redisson_lock_token:{locks:a}";
-const DAY: i64 = 86_400_000;
+pub(crate) const TOKEN: &str = "redisson_lock_token:{locks:a}";
+pub(crate) const DAY: i64 = 86_400_000;
 
-fn lock() -> AcquireRequest {
+pub(crate) fn lock() -> AcquireRequest {
     exclusive("locks:a", 1)
 }
 
-async fn last_token(server: &RedisServer) -> u64 {
+pub(crate) async fn last_token(server: &RedisServer) -> u64 {
     server.query(&["GET", TOKEN]).await
 }
 
-async fn set_token(server: &RedisServer, token: u64, options: &[&str]) {
+pub(crate) async fn set_token(server: &RedisServer, token: u64, options: &[&str]) {
     let token = token.to_string();
     let _: String = server.query(&[&["SET", TOKEN, &token], options].concat()).await;
 }
 
 /// The server's time in microseconds.
-async fn time(server: &RedisServer) -> u64 {
+pub(crate) async fn time(server: &RedisServer) -> u64 {
     let [seconds, micros]: [u64; 2] = server.query::<Vec<u64>>(&["TIME"]).await.try_into().unwrap();
     seconds * 1_000_000 + micros
 }
@@ -301,7 +301,7 @@ async fn a_small_batch_releases_once_although_the_scripts_are_gone() {
 }
 
 /// Tokens of the same period share an expiry: see `token.lua`.
-const PERIOD: u64 = 10_000_000_000;
+pub(crate) const PERIOD: u64 = 10_000_000_000;
 
 /// A token ahead of the server's clock.
 fn ahead(time: u64) -> FencingToken {

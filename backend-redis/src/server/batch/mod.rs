@@ -9,7 +9,8 @@
 //!   run once; there is no timer.
 //! - First come the releases. Then come the acquisitions that need no script, as one transaction,
 //!   and up to four others as scripts of their own. More than four share a script, with the
-//!   releases, and more than 32 of any sort do.
+//!   releases, and more than 32 of any sort do. Those with a least token stay on their own: the
+//!   shared script issues tokens by the clock.
 //! - Waiters that ask whether a wake-up was lost expect to be refused. One command checks whether
 //!   all of their locks exist. If not, they ask in the usual way.
 //! - For each lock, requests take effect in the order in which they were made. A batch is taken
@@ -238,12 +239,11 @@ impl CommandConnection {
             return self.checked(self.clock.accept_release(request, reply));
         }
         let mut proposal = self.clock.propose(request);
-        if let TokenSource::Last(_) = proposal.source {
+        if let TokenSource::Last(sent) = proposal.source {
             let mut commands = Pipeline::with_capacity(4);
-            restore::add_commands(&mut commands, [request]);
+            restore::add_commands(&mut commands, [(request, sent)]);
             let mut replies = self.query_all(commands).await?.into_iter();
-            let sent = [proposal.sent(request)].into_iter();
-            let outcome = restore::take_replies(&mut replies, sent).pop();
+            let outcome = restore::take_replies(&mut replies, [sent].into_iter()).pop();
             match self.clock.accept_restored(request, outcome.unwrap_or(Restored::Stray)) {
                 Ok(reply) => return Ok(reply),
                 Err(Retry::Now) => {}

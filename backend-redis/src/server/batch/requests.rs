@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use crate::{
     error,
     exclusive::{BatchOperation, BatchableRequest},
-    restore,
+    restore::{self, Sent},
     script::{self, CallSize},
     server::{
         CommandConnection,
@@ -72,7 +72,7 @@ pub(super) struct Batch {
     /// The acquisitions of locks that are most likely held, as their callers know.
     looks: Vec<PendingRequest>,
     /// The acquisitions that need no script.
-    restored: Vec<(PendingRequest, Proposal)>,
+    restored: Vec<(PendingRequest, Sent)>,
     /// The acquisitions by scripts of their own.
     alone: Vec<(PendingRequest, Proposal)>,
 }
@@ -89,17 +89,20 @@ impl Batch {
             match &pending.request {
                 request if request.is_release() => batch.released.push(pending),
                 request if request.can_look() => batch.looks.push(pending),
-                _ if are_many => shared.push(pending),
+                request if are_many && request.least().is_none() => shared.push(pending),
                 request => match clock.propose(request) {
-                    proposal @ Proposal { source: TokenSource::Last(_), .. } => {
-                        batch.restored.push((pending, proposal));
+                    Proposal { source: TokenSource::Last(sent), .. } => {
+                        batch.restored.push((pending, sent));
                     }
                     proposal => batch.alone.push((pending, proposal)),
                 },
             }
         }
         if batch.alone.len() > FEW {
-            shared.extend(mem::take(&mut batch.alone).into_iter().map(|(pending, _)| pending));
+            let has_no_least =
+                |(pending, _): &mut (PendingRequest, _)| pending.request.least().is_none();
+            let sharing = batch.alone.extract_if(.., has_no_least);
+            shared.extend(sharing.map(|(pending, _)| pending));
         }
         if !shared.is_empty() {
             batch.shared = mem::take(&mut batch.released);
@@ -110,7 +113,7 @@ impl Batch {
 
     /// The acquisitions without a script, in transactions. On a cluster, the keys of a transaction
     /// have to be in the same slot.
-    fn transactions(&self) -> impl Iterator<Item = &[(PendingRequest, Proposal)]> {
+    fn transactions(&self) -> impl Iterator<Item = &[(PendingRequest, Sent)]> {
         let is_on_cluster =
             |(pending, _): &(PendingRequest, _)| pending.request.publishing.is_some();
         let most = if self.restored.iter().any(is_on_cluster) { 1 } else { self.restored.len() };
@@ -134,7 +137,7 @@ impl Batch {
             commands.add_command(look);
         }
         for transaction in self.transactions() {
-            let requests = transaction.iter().map(|(pending, _)| &pending.request);
+            let requests = transaction.iter().map(|(pending, sent)| (&pending.request, *sent));
             restore::add_commands(&mut commands, requests);
         }
         for (PendingRequest { request, .. }, proposal) in &self.alone {
@@ -172,7 +175,7 @@ impl Batch {
         }
         for group in groups {
             let [PendingRequest { request, .. }, ..] = group else { continue };
-            let BatchOperation::Acquire { lease, tokens } = request.operation else { continue };
+            let BatchOperation::Acquire { lease, tokens, .. } = request.operation else { continue };
             command.arg(group.len()).arg(millis(lease)).arg(token_ttl(lease)).arg(tokens);
             for PendingRequest { request, .. } in group {
                 command.arg(request.hold.owner());
@@ -206,8 +209,7 @@ impl Batch {
         }
         let mut outcomes = Vec::with_capacity(self.restored.len());
         for transaction in self.transactions() {
-            let sent =
-                transaction.iter().map(|(pending, proposal)| proposal.sent(&pending.request));
+            let sent = transaction.iter().map(|(_, sent)| *sent);
             outcomes.extend(restore::take_replies(&mut replies, sent));
         }
         for ((pending, _), outcome) in self.restored.into_iter().zip(outcomes) {
@@ -229,8 +231,10 @@ impl Batch {
     /// Passes an error of the connection on.
     pub(super) fn fail(self, failure: &RedisError) {
         let Self { released, shared, looks, restored, alone } = self;
-        let acquisitions = restored.into_iter().chain(alone).map(|(pending, _)| pending);
-        let requests = released.into_iter().chain(shared).chain(looks).chain(acquisitions);
+        let restored = restored.into_iter().map(|(pending, _)| pending);
+        let alone = alone.into_iter().map(|(pending, _)| pending);
+        let acquisitions = looks.into_iter().chain(restored).chain(alone);
+        let requests = released.into_iter().chain(shared).chain(acquisitions);
         requests.for_each(|pending| pending.end(Err(failure.clone())));
     }
 }
