@@ -244,8 +244,9 @@ async fn a_place_that_is_not_taken_leaves_no_lease_behind() {
         rival.release(&held.release()).await.unwrap();
         let is_read = rival.acquire(&read).await;
         let outcome = asking.await;
-        if is_read.is_ok_and(|outcome| outcome.token().is_some()) && outcome.is_err() {
-            let error = outcome.unwrap_err();
+        if is_read.is_ok_and(|outcome| outcome.token().is_some())
+            && let Err(error) = outcome
+        {
             assert_eq!(error.kind(), BackendErrorKind::WrongType, "{error}");
             assert!(!error.is_outcome_unknown(), "{error}");
             assert_eq!(leases(&client).await.len(), 1, "after {error}");
