@@ -143,6 +143,8 @@ impl<'a> Acquiring<'a> {
         Ok(())
     }
 
+    /// Revokes the lease of the hold or of its place.
+    ///
     /// The next request for the hold is granted the same lease, and a revocation that came only then
     /// would end the hold. So unless this one is known to be over, the outcome of the request is
     /// unknown: its caller undoes it, and asks with another id.

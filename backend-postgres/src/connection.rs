@@ -238,13 +238,6 @@ struct Session {
     application: String,
 }
 
-/// A session that is ready for requests.
-struct Ready {
-    opened: Opened,
-    session: Option<Session>,
-    statements: HashMap<String, Statement>,
-}
-
 /// The answers of the server to a new connection.
 struct Prepared {
     /// Set if the session that was lost has ended.
@@ -272,7 +265,7 @@ impl Keeper {
         loop {
             attempt += 1;
             match self.open().await {
-                Ok(Ready { opened, session, statements }) => {
+                Ok((opened, Prepared { session, statements, .. })) => {
                     self.lost = session;
                     pause = PAUSES[0];
                     self.serve(opened, statements).await;
@@ -289,15 +282,15 @@ impl Keeper {
     }
 
     /// Connects, and makes sure that no request sent over an earlier connection takes effect later.
-    async fn open(&self) -> Result<Ready, BackendError> {
+    async fn open(&self) -> Result<(Opened, Prepared), BackendError> {
         let opened = self.target.open(None).await?;
         let (address, limit) = (self.target.address(), self.response_timeout);
         let prepared = tokio::time::timeout(limit, self.prepare(&opened.client)).await;
         match prepared.unwrap_or_else(|_| Err(error::not_connected(address, limit))) {
             Ok(Prepared { has_ended: false, .. }) => Err(error::still_busy(address)),
-            Ok(Prepared { session, statements, .. }) => {
+            Ok(prepared) => {
                 self.target.prefer(&opened);
-                Ok(Ready { opened, session, statements })
+                Ok((opened, prepared))
             }
             Err(error) => {
                 self.target.leave(&opened);

@@ -393,12 +393,12 @@ impl Keeper {
             let opened = self.target.open(Some(sender)).await?;
             let channel = &self.pulse.channel;
             let listening = self.run(&opened.client, &format!("LISTEN \"{channel}\"")).await;
-            if listening.is_ok() {
-                // This concerns the connection for requests.
-                self.send().await?;
-            }
             let heard = match listening {
-                Ok(()) => self.hears_itself(&mut inbox).await,
+                Ok(()) => {
+                    // A failure is one of the connection for requests.
+                    self.send().await?;
+                    self.hears_itself(&mut inbox).await
+                }
                 Err(error) => Err(error),
             };
             match heard {

@@ -63,7 +63,7 @@ impl LockKeys {
     /// The part of the name that derived keys contain in braces. It is the same for `x` and `{x}`:
     /// by Redisson's rules they share those keys.
     pub(crate) fn tag(&self) -> &str {
-        let inner = self.lock.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
+        let inner = without_braces(&self.lock);
         inner.filter(|inner| !inner.contains('{')).unwrap_or(&self.lock)
     }
 
@@ -75,8 +75,7 @@ impl LockKeys {
     /// The names of the locks with this last fencing token, unless `key` is another key.
     pub(crate) fn locks_with_token(key: &str) -> Option<[&str; 2]> {
         let lock = key.strip_prefix("redisson_lock_token:")?;
-        let inner = lock.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
-        Some([lock, inner.unwrap_or(lock)])
+        Some([lock, without_braces(lock).unwrap_or(lock)])
     }
 
     /// The id of the hold, for named owners.
@@ -237,6 +236,11 @@ impl ToRedisArgs for DerivedKey<'_> {
     fn write_redis_args<W: RedisWrite + ?Sized>(&self, out: &mut W) {
         out.write_arg_fmt(self);
     }
+}
+
+/// The name without its braces, if it begins and ends with them.
+fn without_braces(name: &str) -> Option<&str> {
+    name.strip_prefix('{')?.strip_suffix('}')
 }
 
 #[cfg(test)]

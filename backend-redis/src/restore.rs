@@ -107,7 +107,7 @@ pub(crate) enum Restored {
 pub(crate) struct Sent {
     /// The last token when it was sent, or one that was issued before.
     pub(crate) last: u64,
-    /// What is added to it: the number of tokens to issue, or more if they are to be later.
+    /// `INCRBY` adds this number: that of the tokens to issue, or more if they have to be later.
     pub(crate) step: u64,
 }
 

@@ -122,11 +122,10 @@ impl ServerClock {
         let can_follow = request.has_usual_token_ttl() && self.can_restore.load(Ordering::Relaxed);
         let following = last.filter(|_| can_follow).and_then(|last| {
             let step = match request.least() {
-                Some(least) => step_to(least, request, last)?,
-                None if is_near(last) => request.tokens(),
-                None => return None,
+                Some(least) => step_to(least, request, last),
+                None => is_near(last).then(|| request.tokens()),
             };
-            Some(Sent { last, step })
+            step.map(|step| Sent { last, step })
         });
         let source = match (following, request.least()) {
             (Some(sent), _) => TokenSource::Last(sent),
@@ -233,9 +232,11 @@ impl ServerClock {
     /// Forgets the last token of the lock that a script is called for.
     pub(super) fn forget(&self, call: &ScriptCall) {
         let Some(key) = call.keys.first() else { return };
-        let locks = LockKeys::locks_with_token(key);
         let mut state = self.lock();
-        locks.unwrap_or([key, key]).into_iter().for_each(|lock| state.recent.forget(lock));
+        match LockKeys::locks_with_token(key) {
+            Some(locks) => locks.into_iter().for_each(|lock| state.recent.forget(lock)),
+            None => state.recent.forget(key),
+        }
     }
 
     /// Notes the last token of a hold, if the next one may follow it.
@@ -268,8 +269,8 @@ impl Proposal {
     }
 }
 
-/// What to add to the `last` token of a lock, so that the first of the requested ones is `least`.
-/// `None` if a script is to do it, which also gives the key a new expiry at the beginning of a
+/// The step from the `last` token of a lock to the last of the requested ones, which begin with
+/// `least`. `None` if a script is to do it, which also gives the key a new expiry at the beginning of a
 /// period: see `token.lua`.
 fn step_to(least: u64, request: &BatchableRequest, last: u64) -> Option<u64> {
     let step = request.last_of(least).checked_sub(last)?;

@@ -131,6 +131,24 @@ fn a_shell_stops_and_continues_a_script_that_runs_the_command() {
     tmux.until_shown(&["got <hello>\non\n"]);
 }
 
+/// The command and its `lockctl`, of which the command tells with `echo pids $$ $PPID`.
+fn pids(running: &mut Running) -> [String; 2] {
+    let line = line_with(running, "pids");
+    let pids: Vec<&str> = line.split(' ').collect();
+    let [_, command, own] = pids[..] else { panic!("{line}") };
+    [command, own].map(str::to_owned)
+}
+
+/// Stops the command once it has the terminal, until `lockctl` has that back. Returns their pids.
+fn stopped_on_purpose(running: &mut Running) -> [String; 2] {
+    let pids = pids(running);
+    let [command, own] = &pids;
+    until("the loan", || foreground(own).as_ref() == Some(command));
+    kill("STOP", command);
+    until("the stop", || foreground(own).as_ref() == Some(own));
+    pids
+}
+
 /// `lockctl` leads the session, as with sshd, so that nothing stops it.
 #[test]
 fn a_command_that_was_stopped_on_purpose_stays_stopped() {
@@ -138,12 +156,7 @@ fn a_command_that_was_stopped_on_purpose_stays_stopped() {
     let script = r#"run a -- sh -c 'trap "echo caught; exit 6" INT; echo pids $$ $PPID
         while :; do sleep 0.02; done'"#;
     let mut running = on_terminal(&server.url(), script);
-    let line = line_with(&mut running, "pids");
-    let pids: Vec<&str> = line.split(' ').collect();
-    let [_, command, own] = pids[..] else { panic!("{line}") };
-    until("the loan", || foreground(own).as_deref() == Some(command));
-    kill("STOP", command);
-    until("the stop", || foreground(own).as_deref() == Some(own));
+    let [command, _] = &stopped_on_purpose(&mut running);
     assert_eq!(state(command), Some('T'));
     running.tell("\u{3}");
     wait_for(&mut running, "caught");
@@ -157,24 +170,19 @@ fn the_key_for_stopping_does_not_continue_a_command_that_was_stopped_on_purpose(
     let script = r#"run a -- sh -c 'trap "echo caught; exit 6" INT; trap "echo continued" CONT
         echo pids $$ $PPID; while :; do sleep 0.02; done'"#;
     let mut running = on_terminal(&server.url(), script);
-    let line = line_with(&mut running, "pids");
-    let pids: Vec<&str> = line.split(' ').collect();
-    let [_, command, own] = pids[..] else { panic!("{line}") };
-    until("the loan", || foreground(own).as_deref() == Some(command));
-    kill("STOP", command);
-    until("the stop", || foreground(own).as_deref() == Some(own));
+    let [command, own] = &stopped_on_purpose(&mut running);
     running.tell("\u{1a}\n");
     wait_for(&mut running, "^Z");
     // If it went on, the terminal would be lent to it.
     let end = Instant::now() + Duration::from_millis(300);
     while Instant::now() < end {
         assert_eq!(state(command), Some('T'));
-        assert_eq!(foreground(own).as_deref(), Some(own));
+        assert_eq!(foreground(own).as_ref(), Some(own));
         thread::sleep(Duration::from_millis(1));
     }
     kill("CONT", command);
     wait_for(&mut running, "continued");
-    until("the loan", || foreground(own).as_deref() == Some(command));
+    until("the loan", || foreground(own).as_ref() == Some(command));
     running.tell("\u{3}");
     wait_for(&mut running, "caught");
     assert_eq!(running.end().code, Some(6));
@@ -187,14 +195,10 @@ fn a_command_that_stops_itself_at_once_stays_stopped_until_somebody_continues_it
     for _ in 0..20 {
         let script = "run a -- sh -c 'echo pids $$ $PPID; kill -STOP $$; read x; echo \"<$x>\"'";
         let mut running = on_terminal(&server.url(), script);
-        let line = line_with(&mut running, "pids");
-        let pids: Vec<&str> = line.split(' ').collect();
-        let [_, command, own] = pids[..] else { panic!("{line}") };
-        until("the stop", || {
-            state(command) == Some('T') && foreground(own).as_deref() == Some(own)
-        });
+        let [command, own] = &pids(&mut running);
+        until("the stop", || state(command) == Some('T') && foreground(own).as_ref() == Some(own));
         kill("CONT", command);
-        until("its turn", || foreground(own).as_deref() == Some(command));
+        until("its turn", || foreground(own).as_ref() == Some(command));
         running.tell("on\n");
         wait_for(&mut running, "<on>");
         assert_eq!(running.end().code, Some(0));
@@ -211,12 +215,10 @@ fn a_command_of_a_nested_run_that_was_stopped_on_purpose_stays_stopped() {
         r#"run a -- sh -c 'trap : INT; "$LOCKCTL" run b -- sh -c "{inner}"; echo outer $?'"#
     );
     let mut running = on_terminal(&server.url(), &script);
-    let line = line_with(&mut running, "pids");
-    let pids: Vec<&str> = line.split(' ').collect();
-    let [_, command, own] = pids[..] else { panic!("{line}") };
-    until("the loan", || foreground(own).as_deref() == Some(command));
+    let [command, own] = &pids(&mut running);
+    until("the loan", || foreground(own).as_ref() == Some(command));
     kill("STOP", command);
-    until("the stop", || foreground(own).as_deref() != Some(command));
+    until("the stop", || foreground(own).as_ref() != Some(command));
     assert_eq!(state(command), Some('T'));
     running.tell("\u{3}");
     wait_for(&mut running, "caught");

@@ -134,7 +134,7 @@ impl<'a> Supervisor<'a> {
         let guard = self.guard;
         let mut lost = pin!(guard.lost());
         loop {
-            let reaped = self.group.reap();
+            let reaped = self.reap();
             if !self.is_loss_told {
                 // Before the lease is checked, because that does not tell the reason for its end.
                 let known = async {
@@ -156,7 +156,6 @@ impl<'a> Supervisor<'a> {
                 return self.group.exit().unwrap_or(Exit::LOST);
             }
             let look_in = self.look(since_boot());
-            self.note(reaped);
             match reaped {
                 Reaped::Nothing => {}
                 Reaped::Stopped(signal) => self.on_stop(signal),
@@ -299,9 +298,8 @@ impl<'a> Supervisor<'a> {
                 }
             }
             Signal::TSTP => {
-                // What has happened to the command before the key was pressed.
-                let reaped = self.group.reap();
-                self.note(reaped);
+                // The command may have been stopped or continued before the key was pressed.
+                self.reap();
                 // SIGCONT lets a command go on that was stopped on purpose, that of a shell included.
                 let is_running = !self.is_stopped_on_purpose;
                 if is_running {
@@ -319,12 +317,15 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    fn note(&mut self, reaped: Reaped) {
+    /// Collects what has happened to the command and the other processes.
+    fn reap(&mut self) -> Reaped {
+        let reaped = self.group.reap();
         match reaped {
             Reaped::Nothing => {}
             Reaped::Stopped(signal) => self.is_stopped_on_purpose = is_on_purpose(signal),
             Reaped::Continued => self.is_stopped_on_purpose = false,
         }
+        reaped
     }
 
     /// The command was stopped by `signal`.
