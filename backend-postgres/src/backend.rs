@@ -21,6 +21,7 @@ use crate::{
     builder::{ConnectSettings, PostgresBackendBuilder},
     calls::{Calls, microseconds},
     channel::{channel, place_of},
+    clock::ServerClock,
     connection::{Connection, Parameter, Path},
     diagnosis::Patient,
     error,
@@ -35,6 +36,10 @@ const RENEWED_TOGETHER: usize = 128;
 
 /// The most tokens of one grant, which are drawn 64 at a time.
 const MOST_TOKENS: u32 = 1 << 16;
+
+/// How often a request is sent that the server takes for a late one. The second time, it carries
+/// the time of the server's own clock.
+const TRIES_IN_TIME: usize = 3;
 
 /// The number of rows of each table that one statement deletes.
 const SWEPT_AT_ONCE: i64 = 1_000;
@@ -72,6 +77,7 @@ struct Inner {
     connections: Vec<Arc<Connection>>,
     /// The servers that the connections have led to.
     past: Arc<Past>,
+    clock: Arc<ServerClock>,
     listener: WakeupListener,
     progress: ListenerProgress,
     calls: Calls,
@@ -140,10 +146,11 @@ impl PostgresBackend {
             true => Path::Pooled,
             false => Path::Direct(calls.often()),
         };
-        let past = Arc::<Past>::default();
+        let (past, clock) = (Arc::<Past>::default(), Arc::<ServerClock>::default());
         let connect = |_| {
-            let (target, schema, past) = (requests.clone(), schema.clone(), past.clone());
-            Arc::new(Connection::start(target, schema, response_timeout, path.clone(), past))
+            let (target, schema, path) = (requests.clone(), schema.clone(), path.clone());
+            let learns = (past.clone(), clock.clone());
+            Arc::new(Connection::start(target, schema, response_timeout, path, learns))
         };
         let connections: Vec<_> = (0..settings.connections).map(connect).collect();
         for connection in &connections {
@@ -158,7 +165,7 @@ impl PostgresBackend {
         let sweeper = keep_swept(first, calls.clone(), settings.sweep_interval);
         let sweeper = tokio::spawn(sweeper);
         let inner =
-            Inner { connections, past, listener, progress, calls, schema, sweeper, patient };
+            Inner { connections, past, clock, listener, progress, calls, schema, sweeper, patient };
         let backend = Self { inner: Arc::new(inner) };
         backend.inner.progress.started().await?;
         Ok(backend)
@@ -181,6 +188,29 @@ impl PostgresBackend {
     pub(crate) fn connection_at(&self, what: &str) -> &Connection {
         let connections = &self.inner.connections;
         &connections[place_of(what, connections.len())]
+    }
+
+    /// Calls a function of the store with one more parameter, the time at which it is called, and
+    /// returns its answer and the number in it. The function refuses a request that it takes for a
+    /// late one. That has no effect, and is repeated with the time in the answer.
+    pub(crate) async fn call_in_time(
+        &self,
+        doing: &str,
+        name: &LockName,
+        sql: &str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<(i32, i64), BackendError> {
+        let connection = self.connection(name);
+        for _ in 0..TRIES_IN_TIME {
+            let asked = self.inner.clock.now();
+            let parameters = [parameters, &[(&asked, Type::INT8)]].concat();
+            let row = connection.call_one(doing, sql, &parameters).await?;
+            match answer(&row, doing)? {
+                (6, time) => self.inner.clock.note(time),
+                answer => return Ok(answer),
+            }
+        }
+        Err(error::late())
     }
 
     /// The channel of the waiters for a lock or a latch.
@@ -305,6 +335,11 @@ pub(crate) fn field<'a, T: FromSql<'a>>(
     row.try_get(at).map_err(|error| error::unexpected(doing).with_source(error))
 }
 
+/// An answer that consists of a code and a number.
+pub(crate) fn answer(row: &Row, doing: &str) -> Result<(i32, i64), BackendError> {
+    Ok((field(row, 0, doing)?, field::<Option<i64>>(row, 1, doing)?.unwrap_or_default()))
+}
+
 /// A count in an answer, capped at the greatest possible one.
 pub(crate) fn count(number: i64) -> u32 {
     u32::try_from(number.max(0)).unwrap_or(u32::MAX)
@@ -348,9 +383,7 @@ fn check_id(hold: &HoldId) -> Result<(), BackendError> {
     Err(error::configuration(format!("the id of a hold is longer than {LONGEST_ID} bytes")))
 }
 
-fn outcome(row: &Row, doing: &str) -> Result<AcquireOutcome, BackendError> {
-    let answer: i32 = field(row, 0, doing)?;
-    let number: i64 = field::<Option<i64>>(row, 1, doing)?.unwrap_or_default();
+fn outcome((answer, number): (i32, i64), doing: &str) -> Result<AcquireOutcome, BackendError> {
     Ok(match answer {
         0 => AcquireOutcome::Acquired { token: FencingToken::from(number.cast_unsigned()) },
         1 => {
@@ -464,9 +497,8 @@ impl Backend for PostgresBackend {
             (&least, Type::INT8),
             (&self.channel_of(name), Type::TEXT),
         ];
-        let connection = self.connection(name);
-        let row = connection.call_one(DOING, &self.calls().acquire, &parameters).await?;
-        outcome(&row, DOING)
+        let answer = self.call_in_time(DOING, name, &self.calls().acquire, &parameters).await?;
+        outcome(answer, DOING)
     }
 
     async fn renew(&self, holds: &[RenewRequest]) -> Result<Vec<RenewOutcome>, BackendError> {

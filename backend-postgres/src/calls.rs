@@ -67,7 +67,7 @@ impl Calls {
             schema.sql(&format!("SELECT * FROM lockcore.{function}({})", numbers.join(", ")))
         };
         Self {
-            acquire: rows("acquire", 14),
+            acquire: rows("acquire", 15),
             renew: rows("renew", 3),
             renew_many: rows("renew_many", 3),
             release: rows("release", 5),
@@ -75,9 +75,9 @@ impl Calls {
             inspect: rows("inspect", 1),
             resize: rows("resize", 4),
             raise_token: rows("raise_token", 2),
-            change_latch: rows("change_latch", 4),
+            change_latch: rows("change_latch", 5),
             read_latch: rows("read_latch", 3),
-            join: rows("join_condition", 4),
+            join: rows("join_condition", 5),
             stay: rows("stay_in_condition", 4),
             leave: rows("leave_condition", 5),
             notify: rows("notify_condition", 4),

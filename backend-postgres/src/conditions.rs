@@ -39,11 +39,11 @@ impl Conditions for PostgresBackend {
             (&waiter, Type::TEXT),
             (&keep, Type::INT8),
         ];
-        let connection = self.connection(&condition.lock);
-        let row = connection.call_one(DOING, &self.calls().join, &parameters).await?;
-        match field(&row, 0, DOING)? {
-            true => Ok(()),
-            false => Err(error::undone()),
+        let sql = &self.calls().join;
+        match self.call_in_time(DOING, &condition.lock, sql, &parameters).await? {
+            (0, _) => Ok(()),
+            (5, _) => Err(error::undone()),
+            _ => Err(error::unexpected(DOING)),
         }
     }
 

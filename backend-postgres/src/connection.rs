@@ -26,6 +26,7 @@ use tokio_postgres::{
 };
 
 use crate::{
+    clock::ServerClock,
     error,
     past::Past,
     schema::Schema,
@@ -117,12 +118,12 @@ impl Connection {
         schema: Schema,
         response_timeout: Duration,
         path: Path,
-        past: Arc<Past>,
+        (past, clock): (Arc<Past>, Arc<ServerClock>),
     ) -> Self {
         let (sender, state) = watch::channel(State::Connecting);
-        let address = target.address().to_owned();
+        let (lost, address) = (None, target.address().to_owned());
         let keeper =
-            Keeper { target, schema, response_timeout, path, past, lost: None, state: sender };
+            Keeper { target, schema, response_timeout, path, past, clock, lost, state: sender };
         Self { address, state, response_timeout, keeper: tokio::spawn(keeper.keep()) }
     }
 
@@ -254,6 +255,7 @@ struct Keeper {
     response_timeout: Duration,
     path: Path,
     past: Arc<Past>,
+    clock: Arc<ServerClock>,
     /// The session that was lost last, unless a pooler keeps it for others.
     lost: Option<Session>,
     state: watch::Sender<State>,
@@ -336,11 +338,14 @@ impl Keeper {
     }
 
     /// This may be another server by now, or one with an older state. Otherwise the tokens would be
-    /// raised with the next grant, which would have to wait for that.
+    /// raised with the next grant, which would have to wait for that. Its clock may be another one
+    /// as well.
     async fn raise_tokens(&self, client: &Client) -> Result<(), BackendError> {
-        let sql = self.schema.sql("SELECT lockcore.raise_tokens_to_clock()");
-        let raised = client.query_typed(&sql, &[]).await;
-        raised.map(drop).map_err(|error| self.of_connecting(error))
+        let of_connecting = |error| self.of_connecting(error);
+        let sql = self.schema.sql("SELECT lockcore.clock() FROM lockcore.raise_tokens_to_clock()");
+        let row = client.query_typed_one(&sql, &[]).await.map_err(of_connecting)?;
+        self.clock.note(row.try_get(0).map_err(of_connecting)?);
+        Ok(())
     }
 
     async fn session(&self, client: &Client) -> Result<(Session, String), BackendError> {

@@ -110,6 +110,13 @@ pub(crate) fn undone() -> BackendError {
     BackendError::new(BackendErrorKind::Timeout, message).not_applied()
 }
 
+/// The error for a request that the server takes for a late one, however soon it comes.
+pub(crate) fn late() -> BackendError {
+    let message = "PostgreSQL refused each request as one that comes late; the connections may lead \
+                   to servers with different clocks";
+    BackendError::new(BackendErrorKind::Timeout, message).not_applied()
+}
+
 /// An answer that the function of `doing` never gives.
 pub(crate) fn unexpected(doing: &str) -> BackendError {
     let message = format!("unexpected answer to {doing} from PostgreSQL");

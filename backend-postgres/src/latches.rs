@@ -4,19 +4,18 @@ use lockcore::{
     BackendError, LockName,
     backend::{Latches, Wakeups, async_trait},
 };
-use tokio_postgres::{Row, types::Type};
+use tokio_postgres::types::Type;
 
 use crate::{
     PostgresBackend,
-    backend::{count, field},
+    backend::{answer, count},
     connection::Parameter,
     error,
 };
 
 /// The number in an answer, unless the name is in use as something else.
-fn number(row: &Row, doing: &str) -> Result<i64, BackendError> {
-    let number: i64 = field::<Option<i64>>(row, 1, doing)?.unwrap_or_default();
-    match field::<i32>(row, 0, doing)? {
+fn number((answer, number): (i32, i64), doing: &str) -> Result<i64, BackendError> {
+    match answer {
         0 => Ok(number),
         4 => Err(error::wrong_kind(number)),
         _ => Err(error::unexpected(doing)),
@@ -39,8 +38,7 @@ impl PostgresBackend {
             (&self.channel_of(name), Type::TEXT),
         ];
         let sql = &self.calls().change_latch;
-        let row = self.connection(name).call_one(doing, sql, &parameters).await?;
-        number(&row, doing)
+        number(self.call_in_time(doing, name, sql, &parameters).await?, doing)
     }
 
     async fn read_latch(
@@ -56,7 +54,7 @@ impl PostgresBackend {
         ];
         let sql = &self.calls().read_latch;
         let row = self.connection(name).call_one(doing, sql, &parameters).await?;
-        number(&row, doing).map(count)
+        number(answer(&row, doing)?, doing).map(count)
     }
 }
 

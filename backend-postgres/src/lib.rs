@@ -5,6 +5,7 @@ mod backend;
 mod builder;
 mod calls;
 mod channel;
+mod clock;
 mod conditions;
 mod connection;
 mod diagnosis;

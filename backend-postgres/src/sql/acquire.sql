@@ -62,11 +62,12 @@ END $$;
 
 -- Answers: 0 it is held, `number` is its token; 1 refused for `number` microseconds; 2 the hold
 -- that should grow is gone; 3 there are only `number` permits; 4 the name is in use as kind
--- `number`; 5 the request was undone before it came.
+-- `number`; 5 the request was undone before it came; 6 it is late, and `number` is the clock.
 CREATE FUNCTION lockcore.acquire(
     p_name text, p_id text, p_owner text, p_mode integer, p_lease bigint, p_count bigint,
     p_queue bigint, p_within text, p_tokens bigint, p_permits bigint, p_most bigint,
-    p_request bigint, p_least bigint, p_channel text, OUT answer integer, OUT number bigint
+    p_request bigint, p_least bigint, p_channel text, p_asked bigint,
+    OUT answer integer, OUT number bigint
 )
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -110,6 +111,11 @@ BEGIN
         SELECT FROM lockcore.undone WHERE name = p_name AND id = p_id AND until > v_now
     ) THEN
         answer := 5;
+        RETURN;
+    END IF;
+    IF lockcore.is_late(p_asked, v_now) THEN
+        answer := 6;
+        number := lockcore.clock();
         RETURN;
     END IF;
 

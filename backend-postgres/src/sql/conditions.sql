@@ -12,10 +12,12 @@ LANGUAGE sql AS $$
     SELECT lockcore.enter(lockcore.both(p_name, p_condition))
 $$;
 
--- Queues a waiter, or keeps the place that it has. Answers false, and does nothing, if it has left
--- before this came.
-CREATE FUNCTION lockcore.join_condition(p_name text, p_condition text, p_id text, p_keep bigint)
-RETURNS boolean
+-- Queues a waiter, or keeps the place that it has. Answers: 0 it has a place; 5 it has left before
+-- this came; 6 this is late, and `number` is the clock.
+CREATE FUNCTION lockcore.join_condition(
+    p_name text, p_condition text, p_id text, p_keep bigint, p_asked bigint,
+    OUT answer integer, OUT number bigint
+)
 LANGUAGE plpgsql AS $$
 DECLARE
     v_now timestamptz := lockcore.enter_condition(p_name, p_condition);
@@ -24,14 +26,20 @@ BEGIN
         SELECT FROM lockcore.undone
             WHERE name = lockcore.both(p_name, p_condition) AND id = p_id AND until > v_now
     ) THEN
-        RETURN false;
+        answer := 5;
+        RETURN;
+    END IF;
+    IF lockcore.is_late(p_asked, v_now) THEN
+        answer := 6;
+        number := lockcore.clock();
+        RETURN;
     END IF;
     DELETE FROM lockcore.waiter
         WHERE name = p_name AND condition = p_condition AND id = p_id AND until <= v_now;
     INSERT INTO lockcore.waiter (name, condition, id, until)
         VALUES (p_name, p_condition, p_id, v_now + p_keep * interval '1 microsecond')
         ON CONFLICT (name, condition, id) DO UPDATE SET until = excluded.until;
-    RETURN true;
+    answer := 0;
 END $$;
 
 -- Keeps a place, and answers whether there is one.

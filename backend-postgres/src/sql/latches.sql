@@ -1,10 +1,12 @@
 -- Latches. Each function answers 0 and a number, or 4 and the kind that the name is in use as.
 
--- Carries a request out once. Its repetitions get the same answer for a minute.
+-- Carries a request out once. Its repetitions get the same answer for a minute. One that may have
+-- been on its way for longer is answered 6 and the clock.
 --
 -- `p_count` is the count to set, or NULL to count down.
 CREATE FUNCTION lockcore.change_latch(
-    p_name text, p_count bigint, p_id text, p_channel text, OUT answer integer, OUT number bigint
+    p_name text, p_count bigint, p_id text, p_channel text, p_asked bigint,
+    OUT answer integer, OUT number bigint
 )
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -19,6 +21,11 @@ BEGIN
     SELECT reply.answer INTO number FROM lockcore.reply
         WHERE name = p_name AND id = p_id AND until > v_now;
     IF FOUND THEN
+        RETURN;
+    END IF;
+    IF lockcore.is_late(p_asked, v_now) THEN
+        answer := 6;
+        number := lockcore.clock();
         RETURN;
     END IF;
     IF p_count IS NOT NULL THEN

@@ -106,7 +106,8 @@ use crate::{BackendError, FencingToken, LockName, LockState};
 ///   `release` of its hold was answered, also if connections were lost between the two. *Wrong:* a
 ///   pool that lends any connection. *Right:* an ordered connection, chosen by the name if there
 ///   are several, that is replaced only when it is over at the store; or a mark that a late request
-///   meets; or a critical section that ends with the future.
+///   meets, and a limit for the age of requests, so that none comes when its mark has gone; or a
+///   critical section that ends with the future.
 ///
 /// For a backend with [`Capabilities::FAIR`]:
 ///

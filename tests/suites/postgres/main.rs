@@ -14,6 +14,7 @@ mod errors;
 mod exclusion;
 mod failover;
 mod fencing;
+mod late;
 #[path = "../load.rs"]
 mod load;
 mod outage;

@@ -1,0 +1,117 @@
+//! Requests that were on their way for too long.
+
+use std::time::Duration;
+
+use lockcore::{
+    BackendErrorKind,
+    backend::{AcquireOutcome, Backend, ConditionId},
+};
+use lockcore_postgres::PostgresBackend;
+use lockcore_testkit::{On, PostgresServer, Proxy};
+
+use crate::support::{connect, enters, is_held, name, request, soon};
+
+/// The answer to an acquisition that was sent when the server's clock showed this.
+async fn answer_to(server: &PostgresServer, asked: &str) -> String {
+    let sql = format!(
+        "SELECT answer FROM lockcore.acquire(
+            'order', 'a', 'a', 1, 60000000, 1, NULL, NULL, 1, 0, 0, NULL, NULL, 'channel', {asked}
+        )"
+    );
+    let answer = server.query(&sql).await.concat().concat();
+    server.query("DELETE FROM lockcore.hold").await;
+    answer
+}
+
+/// Has the server take some of the requests for late ones.
+async fn take_for_late(server: &PostgresServer, rule: &str) {
+    let sql = format!(
+        "CREATE OR REPLACE FUNCTION lockcore.is_late(p_asked bigint, p_now timestamptz)
+            RETURNS boolean LANGUAGE sql AS $$ SELECT {rule} $$"
+    );
+    server.query(&sql).await;
+}
+
+#[tokio::test]
+async fn a_request_is_late_before_its_mark_has_gone() {
+    let server = PostgresServer::start();
+    let backend = connect(&server).await;
+    for (asked, answer) in [
+        ("lockcore.clock()", "0"),
+        ("lockcore.clock() - 29000000", "0"),
+        ("lockcore.clock() - 31000000", "6"),
+        // A client whose clock is ahead takes its requests for younger ones than they are.
+        ("lockcore.clock() + 500000", "0"),
+        ("lockcore.clock() + 2000000", "6"),
+        ("NULL", "6"),
+    ] {
+        assert_eq!(answer_to(&server, asked).await, answer, "{asked}");
+    }
+    backend.release(&request("order", "a").undo()).await.unwrap();
+    let kept = "SELECT min(until) > clock_timestamp() + interval '59 seconds' FROM lockcore.undone";
+    assert_eq!(server.query(kept).await, [["t"]]);
+}
+
+#[tokio::test]
+async fn a_client_that_reckons_wrong_asks_again_with_the_time_of_the_server() {
+    let server = PostgresServer::start();
+    let backend = connect(&server).await;
+    server.query("CREATE SEQUENCE asked").await;
+    take_for_late(&server, "nextval('asked') = 1").await;
+    enters(&backend, &request("order", "a")).await;
+    assert_eq!(server.query("SELECT last_value FROM asked").await, [["2"]]);
+    let latches = backend.latches().unwrap();
+    let latch = name("latch");
+    server.query("SELECT setval('asked', 1, false)").await;
+    take_for_late(&server, "nextval('asked') % 2 = 1").await;
+    assert!(latches.set_count(&latch, 2, "set").await.unwrap());
+    assert_eq!(latches.count_down(&latch, "once").await.unwrap(), 1);
+    let conditions = backend.conditions().unwrap();
+    let condition = ConditionId::new(name("order"), name("filled"));
+    conditions.join(&condition, "waiter", Duration::from_secs(60)).await.unwrap();
+    assert!(conditions.stay(&condition, "waiter", Duration::from_secs(60)).await.unwrap());
+    assert_eq!(server.query("SELECT last_value FROM asked").await, [["6"]]);
+}
+
+#[tokio::test]
+async fn what_is_late_however_soon_it_comes_has_no_effect() {
+    let server = PostgresServer::start();
+    let backend = connect(&server).await;
+    take_for_late(&server, "true").await;
+    let error = backend.acquire(&request("order", "a")).await.unwrap_err();
+    assert_eq!(error.kind(), BackendErrorKind::Timeout, "{error}");
+    assert!(!error.is_outcome_unknown() && error.to_string().contains("clocks"), "{error}");
+    assert!(!is_held(&backend, "order").await);
+}
+
+/// As behind a pooler that keeps no order, and ends no session.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_comes_when_its_mark_has_gone_has_no_effect() {
+    let server = PostgresServer::start();
+    let proxy = Proxy::start_opaque(server.port()).await.unwrap();
+    let url = format!("postgresql://postgres@127.0.0.1:{}/postgres", proxy.port());
+    let builder = PostgresBackend::builder(url).listen_url(server.url()).connections(1);
+    let (backend, other) = (builder.connect().await.unwrap(), connect(&server).await);
+    // Instead of a minute and half of it.
+    take_for_late(&server, "p_asked < lockcore.clock() - 500000").await;
+    for forgets in [false, true] {
+        let request = |hold: &str| request("order", &format!("{hold} {forgets}"));
+        let [first, late, next] = ["first", "late", "next"].map(request);
+        enters(&backend, &first).await;
+        backend.release(&first.undo()).await.unwrap();
+        proxy.freeze(On::All);
+        let waited = tokio::time::timeout(Duration::from_millis(100), backend.acquire(&late)).await;
+        assert!(waited.is_err(), "it was not withheld: {waited:?}");
+        proxy.abandon();
+        crate::support::until("the undo", || async { backend.release(&late.undo()).await.is_ok() })
+            .await;
+        if forgets {
+            server.query("SELECT pg_sleep(1)").await;
+            server.query("DELETE FROM lockcore.undone").await;
+        }
+        soon("the delivery", proxy.deliver()).await;
+        let outcome = other.acquire(&next).await.unwrap();
+        assert!(matches!(outcome, AcquireOutcome::Acquired { .. }), "it was in: {outcome:?}");
+        other.release(&next.undo()).await.unwrap();
+    }
+}
