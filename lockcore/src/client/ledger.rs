@@ -3,10 +3,10 @@
 //! A recorder takes about a tenth of a microsecond for each figure, an entry here a tenth of that.
 
 use std::{
-    array, mem,
+    array,
     sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        OnceLock,
+        atomic::{AtomicI64, AtomicU32, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -14,12 +14,16 @@ use std::{
 /// The number of parts of a ledger. Several, so that threads seldom contend.
 const PARTS: usize = 8;
 
-/// The number of entries at which a part is to be taken soon, so that the recorder does not get all
-/// the entries of a second at once.
-const MANY: usize = 8192;
+/// The number of equal times in a part at which they are to be taken soon, so that the recorder
+/// does not get all times of a second at once.
+const MANY: u32 = 2048;
 
 /// The number of bits that are kept of a time, below the first one.
 const KEPT_BITS: u32 = 5;
+
+/// The number of rounded times below 2.1 s, and of all.
+const SHORT: usize = 864;
+const ALL: usize = 1920;
 
 /// How soon the entries of a ledger have to be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,41 +34,57 @@ pub(super) enum Urgency {
     Soon,
 }
 
-/// Entries in several parts. Each thread adds its own to one of them.
-pub(super) struct MetricsLedger<const TIMES: usize, const GAUGES: usize> {
-    parts: [LedgerPart<TIMES, GAUGES>; PARTS],
+/// The measurements for some histograms and a gauge, in several parts. Each thread makes its entries
+/// in one of them.
+pub(super) struct MetricsLedger<const TIMES: usize> {
+    parts: [LedgerPart<TIMES>; PARTS],
 }
 
 /// Aligned, so that processors do not contend for a cache line.
 #[repr(align(128))]
-struct LedgerPart<const TIMES: usize, const GAUGES: usize>(Mutex<LedgerEntries<TIMES, GAUGES>>);
-
-/// The measurements for some histograms and gauges.
-pub(super) struct LedgerEntries<const TIMES: usize, const GAUGES: usize> {
-    pub(super) times: [LedgerTimes; TIMES],
-    /// The changes of the gauges.
-    pub(super) gauges: [i64; GAUGES],
-    count: usize,
+struct LedgerPart<const TIMES: usize> {
+    times: [LedgerTimes; TIMES],
+    /// How often the gauge rose and fell.
+    risen: AtomicI64,
+    fallen: AtomicI64,
 }
 
 /// Times for a histogram, rounded to within 2 %. Each is counted under the number of its rounded
-/// value, so the memory does not grow with the count: 3 KB for times of up to a second.
+/// value, so the memory does not grow with the count: 3 KB, and 4 KB more for times above 2.1 s.
 #[derive(Default)]
-pub(super) struct LedgerTimes(Vec<u32>);
+struct LedgerTimes {
+    short: OnceLock<Box<[AtomicU32; SHORT]>>,
+    long: OnceLock<Box<[AtomicU32; ALL - SHORT]>>,
+}
+
+fn zeros<const COUNT: usize>() -> Box<[AtomicU32; COUNT]> {
+    Box::new([const { AtomicU32::new(0) }; COUNT])
+}
 
 impl LedgerTimes {
-    pub(super) fn add(&mut self, took: Duration) {
+    fn add(&self, took: Duration) -> Urgency {
         let number = number_of(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
-        if number >= self.0.len() {
-            self.0.resize(number + 1, 0);
+        let count = match number.checked_sub(SHORT) {
+            None => &self.short.get_or_init(zeros)[number],
+            Some(number) => &self.long.get_or_init(zeros)[number],
+        };
+        match count.fetch_add(1, Ordering::Release) + 1 {
+            MANY => Urgency::Soon,
+            _ => Urgency::Usual,
         }
-        self.0[number] = self.0[number].saturating_add(1);
     }
 
-    /// The rounded times, with their counts.
-    pub(super) fn counts(&self) -> impl Iterator<Item = (Duration, usize)> {
-        let counted = self.0.iter().copied().enumerate().filter(|(_, count)| *count > 0);
-        counted.map(|(number, count)| (Duration::from_nanos(rounded(number)), count as usize))
+    /// Takes the rounded times, with their counts.
+    fn take(&self) -> impl Iterator<Item = (Duration, usize)> {
+        let short = self.short.get().into_iter().flat_map(|counts| (0..).zip(&**counts));
+        let long = self.long.get().into_iter().flat_map(|counts| (SHORT..).zip(&**counts));
+        short.chain(long).filter_map(|(number, count)| {
+            if count.load(Ordering::Relaxed) == 0 {
+                return None;
+            }
+            let count = count.swap(0, Ordering::Acquire) as usize;
+            Some((Duration::from_nanos(rounded(number)), count))
+        })
     }
 }
 
@@ -86,38 +106,50 @@ fn rounded(number: usize) -> u64 {
     least + ((1 << dropped) >> 1)
 }
 
-impl<const TIMES: usize, const GAUGES: usize> Default for LedgerEntries<TIMES, GAUGES> {
+impl<const TIMES: usize> Default for LedgerPart<TIMES> {
     fn default() -> Self {
-        Self { times: array::from_fn(|_| LedgerTimes::default()), gauges: [0; GAUGES], count: 0 }
+        let times = array::from_fn(|_| LedgerTimes::default());
+        Self { times, risen: AtomicI64::new(0), fallen: AtomicI64::new(0) }
     }
 }
 
-impl<const TIMES: usize, const GAUGES: usize> Default for MetricsLedger<TIMES, GAUGES> {
+impl<const TIMES: usize> Default for MetricsLedger<TIMES> {
     fn default() -> Self {
-        Self { parts: array::from_fn(|_| LedgerPart(Mutex::default())) }
+        Self { parts: array::from_fn(|_| LedgerPart::default()) }
     }
 }
 
-impl<const TIMES: usize, const GAUGES: usize> LedgerPart<TIMES, GAUGES> {
-    fn lock(&self) -> MutexGuard<'_, LedgerEntries<TIMES, GAUGES>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl<const TIMES: usize, const GAUGES: usize> MetricsLedger<TIMES, GAUGES> {
-    /// Makes an entry.
-    pub(super) fn enter(&self, entry: impl FnOnce(&mut LedgerEntries<TIMES, GAUGES>)) -> Urgency {
-        let mut part = self.parts[own_part()].lock();
-        entry(&mut part);
-        part.count += 1;
-        if part.count == MANY { Urgency::Soon } else { Urgency::Usual }
+impl<const TIMES: usize> MetricsLedger<TIMES> {
+    fn own_part(&self) -> &LedgerPart<TIMES> {
+        &self.parts[own_part()]
     }
 
-    /// Takes all entries, as of one moment: for something that began on one thread and ended on
-    /// another, the end is never taken without the beginning.
-    pub(super) fn take(&self) -> [LedgerEntries<TIMES, GAUGES>; PARTS] {
-        let mut parts = self.parts.each_ref().map(LedgerPart::lock);
-        parts.each_mut().map(|part| mem::take(&mut **part))
+    /// Enters a time for the histogram `at`.
+    pub(super) fn time(&self, at: usize, took: Duration) -> Urgency {
+        self.own_part().times[at].add(took)
+    }
+
+    pub(super) fn raise_gauge(&self) {
+        self.own_part().risen.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The gauge was raised before, perhaps by another thread.
+    pub(super) fn lower_gauge(&self) {
+        self.own_part().fallen.fetch_add(1, Ordering::Release);
+    }
+
+    /// Takes the times for the histogram `at`. Whatever happened before one of them is seen by the
+    /// next call: take ends first, and no end is reported without its beginning.
+    pub(super) fn take_times(&self, at: usize) -> impl Iterator<Item = (Duration, usize)> {
+        self.parts.iter().flat_map(move |part| part.times[at].take())
+    }
+
+    /// Takes the change of the gauge.
+    pub(super) fn take_gauge(&self) -> i64 {
+        let fallen = self.parts.iter().map(|part| part.fallen.swap(0, Ordering::Acquire));
+        let fallen: i64 = fallen.sum();
+        let risen = self.parts.iter().map(|part| part.risen.swap(0, Ordering::Relaxed));
+        risen.sum::<i64>() - fallen
     }
 }
 
@@ -134,41 +166,77 @@ fn own_part() -> usize {
 mod tests {
     use super::*;
 
-    fn time(took: Duration) -> impl Fn(&mut LedgerEntries<1, 1>) {
-        move |entries| entries.times[0].add(took)
-    }
-
     #[test]
     fn entries_of_all_threads_are_taken_once() {
-        let ledger = MetricsLedger::<1, 1>::default();
+        let ledger = MetricsLedger::<2>::default();
         std::thread::scope(|scope| {
             for took in 0..20 {
                 let ledger = &ledger;
                 scope.spawn(move || {
-                    ledger.enter(time(Duration::from_secs(took)));
-                    ledger.enter(|entries| entries.gauges[0] += 1);
+                    ledger.time(1, Duration::from_secs(took));
+                    ledger.raise_gauge();
                 });
             }
         });
-        let taken = ledger.take();
-        let times = taken.iter().flat_map(|entries| entries.times[0].counts());
-        let (count, sum) = times.fold((0, 0.0), |(count, sum), (time, times)| {
+        ledger.lower_gauge();
+        let (count, sum) = ledger.take_times(1).fold((0, 0.0), |(count, sum), (time, times)| {
             (count + times, sum + time.as_secs_f64() * times as f64)
         });
         assert_eq!(count, 20);
         assert!((186.2..=193.8).contains(&sum), "{sum}");
-        assert_eq!(taken.iter().map(|entries| entries.gauges[0]).sum::<i64>(), 20);
-        assert!(ledger.take().iter().all(|entries| entries.count == 0));
+        assert_eq!(ledger.take_gauge(), 19);
+        assert_eq!((ledger.take_times(0).count(), ledger.take_times(1).count()), (0, 0));
+        assert_eq!(ledger.take_gauge(), 0);
     }
 
     #[test]
-    fn many_entries_are_urgent_once() {
-        let ledger = MetricsLedger::<1, 1>::default();
-        let mut urgencies = (0..3 * MANY).map(|_| ledger.enter(time(Duration::ZERO)));
-        assert_eq!(urgencies.position(|urgency| urgency == Urgency::Soon), Some(MANY - 1));
+    fn no_end_is_taken_without_its_beginning() {
+        const BEGINNING: usize = 0;
+        const END: usize = 1;
+        let (ledger, is_over) = (MetricsLedger::<2>::default(), AtomicUsize::new(0));
+        let count = |at| ledger.take_times(at).map(|(_, count)| count).sum::<usize>();
+        std::thread::scope(|scope| {
+            let (first, second) = std::sync::mpsc::sync_channel(16);
+            let ledger = &ledger;
+            scope.spawn(move || {
+                for _ in 0..20_000 {
+                    ledger.time(BEGINNING, Duration::ZERO);
+                    ledger.raise_gauge();
+                    first.send(()).unwrap();
+                }
+            });
+            scope.spawn(|| {
+                for () in second {
+                    ledger.time(END, Duration::ZERO);
+                    ledger.lower_gauge();
+                }
+                is_over.store(1, Ordering::Release);
+            });
+            let (mut under_way, mut gauge) = (0, 0);
+            loop {
+                let is_last = is_over.load(Ordering::Acquire) == 1;
+                let ended = count(END);
+                under_way += count(BEGINNING);
+                under_way = under_way.checked_sub(ended).unwrap();
+                gauge += ledger.take_gauge();
+                assert!(gauge >= 0, "{gauge}");
+                if is_last {
+                    break;
+                }
+            }
+            assert_eq!((under_way, gauge), (0, 0));
+        });
+    }
+
+    #[test]
+    fn many_equal_times_are_urgent_once() {
+        let ledger = MetricsLedger::<1>::default();
+        let mut urgencies = (0..3 * MANY).map(|_| ledger.time(0, Duration::ZERO));
+        let at = urgencies.position(|urgency| urgency == Urgency::Soon);
+        assert_eq!(at, Some(MANY as usize - 1));
         assert!(urgencies.all(|urgency| urgency == Urgency::Usual));
-        ledger.take();
-        assert_eq!(ledger.enter(time(Duration::ZERO)), Urgency::Usual);
+        assert_eq!(ledger.take_times(0).collect::<Vec<_>>(), [(Duration::ZERO, 6144)]);
+        assert_eq!(ledger.time(0, Duration::ZERO), Urgency::Usual);
     }
 
     #[test]
@@ -180,7 +248,7 @@ mod tests {
         });
         for nanos in around.chain(0..1000).chain([u64::MAX]) {
             let number = number_of(nanos);
-            assert!(number < 32 * 61, "{nanos}");
+            assert!(number < ALL, "{nanos}");
             let difference = rounded(number).abs_diff(nanos);
             assert!(difference <= nanos / 50, "{nanos} becomes {}", rounded(number));
         }

@@ -26,8 +26,7 @@ use super::{
     ledger::Urgency,
     measured_call::{AnswerEnd, MeasuredCall},
     meters::{
-        CallMeters, HELD, HOLD, ModeEntries, NameGroup, OPERATIONS, RENEWALS, WAITING, counter,
-        describe, histogram, kept,
+        CallMeters, ModeMeters, NameGroup, OPERATIONS, RENEWALS, counter, describe, histogram, kept,
     },
     outcome::{BackendCall, Entrance, RenewalEnd},
     timed::{OutputReport, TimeReport, Timed},
@@ -194,8 +193,8 @@ impl ClientMetrics {
     }
 
     /// Makes an entry for the metrics of a name.
-    fn enter(&self, name: &LockName, mode: Mode, entry: impl FnOnce(&mut ModeEntries)) {
-        if let Some(urgency) = self.of(name, |group| group.enter(mode, entry)) {
+    fn enter(&self, name: &LockName, mode: Mode, entry: impl FnOnce(&ModeMeters) -> Urgency) {
+        if let Some(urgency) = self.of(name, |group| group.mode(mode).map(entry)).flatten() {
             self.entered(urgency);
         }
     }
@@ -235,11 +234,11 @@ impl ClientMetrics {
             groups.values().cloned().collect()
         };
         groups.iter().for_each(|group| group.publish());
-        calls.iter().filter_map(OnceLock::get).for_each(|call| call.publish());
+        calls.iter().filter_map(OnceLock::get).for_each(|call| _ = call.publish());
     }
 
     fn ended_so(&self, name: &LockName, mode: Mode, end: AcquireEnd, took: Duration) {
-        self.enter(name, mode, |entries| entries.times[end as usize].add(took));
+        self.enter(name, mode, |meters| meters.entry(end, took));
     }
 
     /// Measures a call of the backend.
@@ -250,7 +249,7 @@ impl ClientMetrics {
     pub(super) fn answered(&self, operation: BackendCall, end: AnswerEnd, took: Duration) {
         let at = operation as usize;
         if let Some(meters) = kept(&self.0.calls[at], || Box::new(CallMeters::of(at))) {
-            self.entered(meters.enter(|entries| entries.times[end as usize].add(took)));
+            self.entered(meters.time(end as usize, took));
         }
     }
 
@@ -261,15 +260,12 @@ impl ClientMetrics {
 
     /// A hold got its first guard.
     pub(super) fn began(&self, name: &LockName, mode: Mode, how: Entrance, took: Duration) {
-        self.enter(name, mode, |entries| {
-            entries.times[AcquireEnd::from(how) as usize].add(took);
-            entries.gauges[HELD] += 1;
-        });
+        self.ended_so(name, mode, how.into(), took);
     }
 
     /// The last guard of a hold is gone.
     pub(super) fn released(&self, name: &LockName, mode: Mode, held_for: Duration) {
-        self.ended(name, mode, 0, held_for);
+        self.enter(name, mode, |meters| meters.end(0, held_for));
     }
 
     /// A hold was lost, or closed with its client.
@@ -284,14 +280,7 @@ impl ClientMetrics {
                 foreign(|| lost[reason].increment(1));
             }
         });
-        self.ended(name, mode, end, held_for);
-    }
-
-    fn ended(&self, name: &LockName, mode: Mode, end: usize, held_for: Duration) {
-        self.enter(name, mode, |entries| {
-            entries.gauges[HELD] -= 1;
-            entries.times[HOLD + end].add(held_for);
-        });
+        self.enter(name, mode, |meters| meters.end(end, held_for));
     }
 
     /// A renewal was answered, for one hold.
@@ -339,7 +328,7 @@ impl<'a> MeasuredAcquisition<'a> {
         WaiterMetrics { acquisition: self, since, is_anew, is_waiting: false, is_woken: false }
     }
 
-    fn enter(&self, entry: impl FnOnce(&mut ModeEntries)) {
+    fn enter(&self, entry: impl FnOnce(&ModeMeters) -> Urgency) {
         self.measure.enter(self.name, self.mode, entry);
     }
 
@@ -348,7 +337,7 @@ impl<'a> MeasuredAcquisition<'a> {
             Some(beginning) => self.clock.now().since(beginning),
             None => Duration::ZERO,
         };
-        self.enter(|entries| entries.times[end as usize].add(took));
+        self.enter(|meters| meters.entry(end, took));
     }
 }
 
@@ -415,7 +404,7 @@ impl WaiterMetrics<'_> {
     /// The waiter waits, perhaps not for the first time.
     pub(super) fn waits(&mut self) {
         if !std::mem::replace(&mut self.is_waiting, true) {
-            self.acquisition.enter(|entries| entries.gauges[WAITING] += 1);
+            self.acquisition.enter(ModeMeters::waits);
         }
     }
 
@@ -444,12 +433,12 @@ impl WaiterMetrics<'_> {
             true => now.since(self.since),
             false => Duration::ZERO,
         };
-        let waited = i64::from(std::mem::take(&mut self.is_waiting));
-        // Everything goes into one entry.
-        self.acquisition.enter(|entries| {
-            entries.times[AcquireEnd::from(how) as usize].add(took);
-            entries.gauges[WAITING] -= waited;
-            entries.gauges[HELD] += 1;
+        let has_waited = std::mem::take(&mut self.is_waiting);
+        self.acquisition.enter(|meters| {
+            if has_waited {
+                meters.waits_no_more();
+            }
+            meters.entry(how.into(), took)
         });
     }
 }
@@ -457,7 +446,7 @@ impl WaiterMetrics<'_> {
 impl Drop for WaiterMetrics<'_> {
     fn drop(&mut self) {
         if self.is_waiting {
-            self.acquisition.enter(|entries| entries.gauges[WAITING] -= 1);
+            self.acquisition.enter(ModeMeters::waits_no_more);
         }
     }
 }

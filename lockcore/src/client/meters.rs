@@ -4,13 +4,14 @@
 //! A recorder is code of the user. A panic in it ends here, and the handle that it failed to make
 //! does nothing.
 
-use std::{array, sync::OnceLock};
+use std::{array, sync::OnceLock, time::Duration};
 
 use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Unit};
 
 use super::{
     foreign::foreign,
-    ledger::{LedgerEntries, MetricsLedger, Urgency},
+    ledger::{MetricsLedger, Urgency},
+    measure::AcquireEnd,
 };
 use crate::Mode;
 
@@ -34,53 +35,49 @@ pub(super) struct NameGroup {
     lost: OnceLock<[Counter; REASONS.len()]>,
 }
 
-/// Some histograms and gauges, with their unreported entries.
-pub(super) struct Meters<const TIMES: usize, const GAUGES: usize> {
+/// Some histograms, with the times that were not reported yet.
+pub(super) struct Meters<const TIMES: usize> {
     histograms: [Histogram; TIMES],
-    gauges: [Gauge; GAUGES],
-    ledger: MetricsLedger<TIMES, GAUGES>,
+    ledger: MetricsLedger<TIMES>,
 }
 
-/// The metrics of a mode: the histograms are those of [`ENTRIES`], and those of [`ENDS`] from
-/// [`HOLD`] on.
-type ModeMeters = Meters<{ ENTRIES.len() + ENDS.len() }, 2>;
-pub(super) type ModeEntries = LedgerEntries<{ ENTRIES.len() + ENDS.len() }, 2>;
+/// The metrics of a mode.
+pub(super) struct ModeMeters {
+    /// The histograms are those of [`ENTRIES`], and those of [`ENDS`] from [`HOLD`] on. The gauge of
+    /// the ledger is the number of waiters.
+    meters: Meters<{ ENTRIES.len() + ENDS.len() }>,
+    waiting: Gauge,
+    held: Gauge,
+}
 
-pub(super) const HOLD: usize = ENTRIES.len();
-pub(super) const WAITING: usize = 0;
-pub(super) const HELD: usize = 1;
+const HOLD: usize = ENTRIES.len();
 
 /// The metrics of a call of the backend, for each of [`ANSWERS`].
-pub(super) type CallMeters = Meters<{ ANSWERS.len() }, 0>;
+pub(super) type CallMeters = Meters<{ ANSWERS.len() }>;
 
-impl<const TIMES: usize, const GAUGES: usize> Meters<TIMES, GAUGES> {
-    fn new(histograms: [Histogram; TIMES], gauges: [Gauge; GAUGES]) -> Self {
-        Self { histograms, gauges, ledger: MetricsLedger::default() }
+impl<const TIMES: usize> Meters<TIMES> {
+    fn new(histograms: [Histogram; TIMES]) -> Self {
+        Self { histograms, ledger: MetricsLedger::default() }
     }
 
-    pub(super) fn enter(&self, entry: impl FnOnce(&mut LedgerEntries<TIMES, GAUGES>)) -> Urgency {
-        self.ledger.enter(entry)
+    /// Enters a time for the histogram `at`.
+    pub(super) fn time(&self, at: usize, took: Duration) -> Urgency {
+        self.ledger.time(at, took)
     }
 
-    /// Reports the entries to the recorder.
-    pub(super) fn publish(&self) {
-        let mut changes = [0; GAUGES];
-        for entries in self.ledger.take() {
-            for (times, histogram) in entries.times.iter().zip(&self.histograms) {
-                for (took, count) in times.counts() {
-                    foreign(|| histogram.record_many(took, count));
-                }
-            }
-            changes.iter_mut().zip(entries.gauges).for_each(|(sum, change)| *sum += change);
+    /// Reports the times to the recorder, and returns how many there were for each histogram. They
+    /// are all taken before that: the recorder takes its time.
+    pub(super) fn publish(&self) -> [usize; TIMES] {
+        let mut taken = array::from_fn::<Vec<_>, TIMES, _>(|_| Vec::new());
+        for (at, taken) in taken.iter_mut().enumerate().rev() {
+            taken.extend(self.ledger.take_times(at));
         }
-        for (change, gauge) in changes.into_iter().zip(&self.gauges) {
-            // Reported as a change and not as a value, because other clients use the same gauge.
-            match change {
-                0 => {}
-                1.. => foreign(|| gauge.increment(change as f64)),
-                _ => foreign(|| gauge.decrement(-change as f64)),
+        for (times, histogram) in taken.iter().zip(&self.histograms) {
+            for (took, count) in times {
+                foreign(|| histogram.record_many(*took, *count));
             }
         }
+        taken.map(|times| times.iter().map(|(_, count)| count).sum())
     }
 }
 
@@ -91,7 +88,48 @@ impl CallMeters {
             let labels = [("operation", OPERATIONS[at]), ("outcome", outcome)];
             histogram("lockcore_backend_seconds", &labels)
         };
-        Self::new(ANSWERS.map(histogram), [])
+        Self::new(ANSWERS.map(histogram))
+    }
+}
+
+impl ModeMeters {
+    /// An acquisition has ended so, without a hold of its own or with one.
+    pub(super) fn entry(&self, entry: AcquireEnd, took: Duration) -> Urgency {
+        self.meters.time(entry as usize, took)
+    }
+
+    /// A hold has ended. `end` is an index in [`ENDS`].
+    pub(super) fn end(&self, end: usize, held_for: Duration) -> Urgency {
+        self.meters.time(HOLD + end, held_for)
+    }
+
+    pub(super) fn waits(&self) -> Urgency {
+        self.meters.ledger.raise_gauge();
+        Urgency::Usual
+    }
+
+    pub(super) fn waits_no_more(&self) -> Urgency {
+        self.meters.ledger.lower_gauge();
+        Urgency::Usual
+    }
+
+    /// Reports the entries to the recorder.
+    fn publish(&self) {
+        let waiting = self.meters.ledger.take_gauge();
+        let counts = self.meters.publish();
+        let begun = counts[AcquireEnd::Granted as usize] + counts[AcquireEnd::HandedOver as usize];
+        let ended: usize = counts[HOLD..].iter().sum();
+        change(&self.held, begun as f64 - ended as f64);
+        change(&self.waiting, waiting as f64);
+    }
+}
+
+/// Reported as a change and not as a value, because other clients use the same gauge.
+fn change(gauge: &Gauge, by: f64) {
+    if by > 0.0 {
+        foreign(|| gauge.increment(by));
+    } else if by < 0.0 {
+        foreign(|| gauge.decrement(-by));
     }
 }
 
@@ -190,8 +228,8 @@ impl NameGroup {
         })
     }
 
-    /// Makes an entry for the metrics of a mode.
-    pub(super) fn enter(&self, mode: Mode, entry: impl FnOnce(&mut ModeEntries)) -> Urgency {
+    /// The metrics of a mode.
+    pub(super) fn mode(&self, mode: Mode) -> Option<&ModeMeters> {
         let at = match mode {
             Mode::Exclusive => 0,
             Mode::Fair => 1,
@@ -199,8 +237,7 @@ impl NameGroup {
             Mode::Write => 3,
             Mode::Permit { .. } => 4,
         };
-        let meters = kept(&self.modes[at], || Box::new(self.register(MODES[at])));
-        meters.map_or(Urgency::Usual, |meters| meters.enter(entry))
+        kept(&self.modes[at], || Box::new(self.register(MODES[at]))).map(Box::as_ref)
     }
 
     /// Reports the entries to the recorder.
@@ -215,7 +252,7 @@ impl NameGroup {
             Some(entry) => histogram("lockcore_acquire_seconds", &with(entry)),
             None => histogram("lockcore_hold_seconds", &with(ENDS[at - HOLD])),
         });
-        let gauges = ["lockcore_waiting", "lockcore_held"].map(|name| gauge(name, &alone));
-        Meters::new(histograms, gauges)
+        let [waiting, held] = ["lockcore_waiting", "lockcore_held"].map(|name| gauge(name, &alone));
+        ModeMeters { meters: Meters::new(histograms), waiting, held }
     }
 }
