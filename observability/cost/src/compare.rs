@@ -16,40 +16,42 @@ pub(crate) fn compare(off: &str, rest: &[&str]) -> Result<(), Failure> {
     let turns = rest.first().map_or(Ok(TURNS), |turns| turns.parse())?;
     let chosen = rest.get(1..).unwrap_or_default();
     let (server, on) = (RedisServer::start(), env::current_exe()?);
-    println!("| load | off, ns | on, no recorder | with the exporter | processor time with it |");
-    println!("|---|---|---|---|---|");
+    println!(
+        "| load | off, ns | on, no recorder | on, with the exporter | the exporter alone | \
+         processor time with it |"
+    );
+    println!("|---|---|---|---|---|---|");
     for load in LOADS {
         if !chosen.is_empty() && !chosen.contains(&load.name) {
             continue;
         }
         let run = |program: &Path, recorder: &str| turn(program, load, recorder, &server.url());
-        let (mut times, mut plain, mut exported, mut processor) = (vec![], vec![], vec![], vec![]);
+        let mut times = Vec::new();
+        let (mut plain, mut exported, mut alone) = (Vec::new(), Vec::new(), Vec::new());
+        let mut processor = Vec::new();
         for number in 0..turns {
-            let mut builds = [(Path::new(off), "off"), (&on, "plain"), (&on, "prometheus")];
+            let off = Path::new(off);
+            let mut builds = [(off, "off"), (&on, "plain"), (&on, "prometheus"), (off, "floor")];
             // Changes during the run, such as those of the processor's clock, concern all alike.
-            builds.rotate_left(number % 3);
-            let done = builds.map(|(program, recorder)| (recorder, run(program, recorder)));
-            let [mut off, mut without, mut with] = [None; 3];
-            for (recorder, done) in done {
-                let place = match recorder {
-                    "off" => &mut off,
-                    "plain" => &mut without,
-                    _ => &mut with,
-                };
-                *place = Some(done?);
-            }
-            let (Some(off), Some(without), Some(with)) = (off, without, with) else { continue };
+            let first = number % builds.len();
+            builds.rotate_left(first);
+            let mut done = builds.map(|(program, recorder)| run(program, recorder));
+            done.rotate_right(first);
+            let [off, without, with, floor] = done;
+            let (off, with) = (off?, with?);
             times.push(off.time);
-            plain.push(off.time / without.time);
+            plain.push(off.time / without?.time);
             exported.push(off.time / with.time);
+            alone.push(off.time / floor?.time);
             processor.push(with.processor_time / off.processor_time);
         }
         println!(
-            "| {} | {:.0} | {} | {} | {} |",
+            "| {} | {:.0} | {} | {} | {} | {} |",
             load.about,
             quantile(&mut times, 0.5),
             spread(&mut plain),
             spread(&mut exported),
+            spread(&mut alone),
             spread(&mut processor)
         );
     }

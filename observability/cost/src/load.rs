@@ -4,7 +4,7 @@ use std::{
     error::Error,
     sync::{
         Arc,
-        atomic::{AtomicU8, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering},
     },
     thread,
     time::{Duration, Instant},
@@ -13,10 +13,14 @@ use std::{
 use lockcore::{Lock, LockError, Locks, Owner};
 use lockcore_memory::MemoryBackend;
 use lockcore_redis::RedisBackend;
+use metrics::histogram;
 
 /// Before anything is measured.
 const WARM_UP: Duration = Duration::from_millis(150);
 const MEASURED: Duration = Duration::from_millis(500);
+
+/// The number of pairs of a task whose times are entered at once, to be given to the recorder.
+const ENTERED_TOGETHER: usize = 256;
 
 const WARMING_UP: u8 = 0;
 const MEASURING: u8 = 1;
@@ -32,7 +36,19 @@ pub(crate) struct Load {
     names: Names,
 }
 
-#[derive(Clone, Copy, Debug)]
+impl Load {
+    /// How many times lockcore gives to the recorder for each pair: those of the acquisition and of
+    /// the hold, and of two calls of Redis, unless the lock is handed over.
+    fn samples(self) -> usize {
+        match (self.names, self.is_in_redis && (self.tasks == 1 || self.names == Names::Each)) {
+            (Names::Held, _) => 1,
+            (_, false) => 2,
+            (_, true) => 4,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Names {
     One,
     Each,
@@ -72,16 +88,27 @@ pub(crate) struct Yield {
 struct Shared {
     phase: AtomicU8,
     pairs: AtomicU64,
+    /// How many times the recorder is given for each pair, beside those of lockcore.
+    samples: usize,
+    /// The times that it was not given yet, and whether somebody is giving it some.
+    unreported: AtomicUsize,
+    is_reporting: AtomicBool,
 }
 
 impl Load {
-    /// Does it, and measures.
-    pub(crate) async fn run(self, redis: &str) -> Result<Yield, Box<dyn Error + Send + Sync>> {
+    /// Does it, and measures. With `is_floor`, the recorder is given as many times as it would be by
+    /// lockcore.
+    pub(crate) async fn run(
+        self,
+        redis: &str,
+        is_floor: bool,
+    ) -> Result<Yield, Box<dyn Error + Send + Sync>> {
         let locks = match self.is_in_redis {
             true => Locks::new(RedisBackend::connect(redis).await?),
             false => Locks::new(MemoryBackend::new()),
         };
-        let (shared, owner) = (Arc::<Shared>::default(), Owner::new());
+        let samples = if is_floor { self.samples() } else { 0 };
+        let (shared, owner) = (Arc::new(Shared { samples, ..Shared::default() }), Owner::new());
         let _held = match self.names {
             Names::Held => Some(locks.lock("cost").owned_by(&owner).acquire().await?),
             Names::One | Names::Each => None,
@@ -111,8 +138,11 @@ impl Load {
 
 async fn pairs(lock: Lock, shared: Arc<Shared>) -> Result<(), LockError> {
     let mut pairs = 0;
-    loop {
+    for number in 1_usize.. {
         lock.acquire().await?.release().await?;
+        if shared.samples > 0 && number % ENTERED_TOGETHER == 0 {
+            shared.enter();
+        }
         match shared.phase.load(Ordering::Relaxed) {
             WARMING_UP => {}
             MEASURING => pairs += 1,
@@ -121,6 +151,23 @@ async fn pairs(lock: Lock, shared: Arc<Shared>) -> Result<(), LockError> {
     }
     shared.pairs.fetch_add(pairs, Ordering::Relaxed);
     Ok(())
+}
+
+impl Shared {
+    /// Some pairs of a task are done. A task gives their times to the recorder, one at a time, as
+    /// lockcore does.
+    fn enter(self: &Arc<Self>) {
+        self.unreported.fetch_add(self.samples * ENTERED_TOGETHER, Ordering::SeqCst);
+        if self.is_reporting.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let shared = self.clone();
+        tokio::spawn(async move {
+            let count = shared.unreported.swap(0, Ordering::SeqCst);
+            histogram!("floor_seconds").record_many(Duration::from_micros(1), count);
+            shared.is_reporting.store(false, Ordering::SeqCst);
+        });
+    }
 }
 
 /// Waits on a thread of its own: tasks that are never idle would keep the runtime from its timers.
