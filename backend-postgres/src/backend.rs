@@ -37,10 +37,6 @@ const RENEWED_TOGETHER: usize = 128;
 /// The most tokens of one grant, which are drawn 64 at a time.
 const MOST_TOKENS: u32 = 1 << 16;
 
-/// How often a request is sent that the server takes for a late one. The second time, it carries
-/// the time of the server's own clock.
-const TRIES_IN_TIME: usize = 3;
-
 /// The number of rows of each table that one statement deletes.
 const SWEPT_AT_ONCE: i64 = 1_000;
 
@@ -192,7 +188,10 @@ impl PostgresBackend {
 
     /// Calls a function of the store with one more parameter, the time at which it is called, and
     /// returns its answer and the number in it. The function refuses a request that it takes for a
-    /// late one. That has no effect, and is repeated with the time in the answer.
+    /// late one.
+    ///
+    /// That request is not sent again here: by the time at which its answer is looked at, the caller
+    /// may have undone it. The next one carries the time in the answer.
     pub(crate) async fn call_in_time(
         &self,
         doing: &str,
@@ -200,17 +199,16 @@ impl PostgresBackend {
         sql: &str,
         parameters: &[Parameter<'_>],
     ) -> Result<(i32, i64), BackendError> {
-        let connection = self.connection(name);
-        for _ in 0..TRIES_IN_TIME {
-            let asked = self.inner.clock.now();
-            let parameters = [parameters, &[(&asked, Type::INT8)]].concat();
-            let row = connection.call_one(doing, sql, &parameters).await?;
-            match answer(&row, doing)? {
-                (6, time) => self.inner.clock.note(time),
-                answer => return Ok(answer),
+        let asked = self.inner.clock.now();
+        let parameters = [parameters, &[(&asked, Type::INT8)]].concat();
+        let row = self.connection(name).call_one(doing, sql, &parameters).await?;
+        match answer(&row, doing)? {
+            (6, time) => {
+                self.inner.clock.note(time);
+                Err(error::late())
             }
+            answer => Ok(answer),
         }
-        Err(error::late())
     }
 
     /// The channel of the waiters for a lock or a latch.

@@ -1,52 +1,42 @@
 //! [`ServerClock`]: what the server's clock shows now.
 
 use std::{
-    sync::{Mutex, PoisonError},
-    time::{Duration, Instant},
+    sync::atomic::{AtomicI64, Ordering},
+    time::Instant,
 };
 
-/// How long a reading is gone by. Until then, two clocks of which one is wrong by a thousandth
-/// drift apart by 3.6 s, and the server allows for 30 s.
-const READ_FOR: Duration = Duration::from_secs(3_600);
-
-/// The server's clock, reckoned from when it was read last.
+/// The server's clock, reckoned from when it was read last: with each ping.
 ///
 /// A request carries its time, so that the server can refuse one that was on its way for too long:
-/// the mark that kept it out may be gone by then. The time may lag behind, by as long as the answer
-/// with the reading took. The server then takes the request for an older one than it is.
-#[derive(Debug, Default)]
-pub(crate) struct ServerClock(Mutex<Option<Reading>>);
+/// the mark that kept it out may be gone by then. The time lags behind by as long as it took to get
+/// the reading and to look at it, so the server may take the request for an older one than it is. So
+/// it does when the host was suspended, until the next ping or the first request that is refused.
+#[derive(Debug)]
+pub(crate) struct ServerClock {
+    origin: Instant,
+    /// The server's time at the origin, in microseconds since 1970.
+    began: AtomicI64,
+}
 
-#[derive(Clone, Copy, Debug)]
-struct Reading {
-    /// In microseconds since 1970.
-    time: i64,
-    at: Instant,
+impl Default for ServerClock {
+    fn default() -> Self {
+        Self { origin: Instant::now(), began: AtomicI64::new(0) }
+    }
 }
 
 impl ServerClock {
     /// Notes a time that the server has sent.
     pub(crate) fn note(&self, time: i64) {
-        self.note_at(time, Instant::now());
+        self.began.store(time.saturating_sub(self.passed()), Ordering::Relaxed);
     }
 
-    /// The time in microseconds since 1970. `None` if it was not read for so long that the clocks
-    /// may have drifted apart.
-    pub(crate) fn now(&self) -> Option<i64> {
-        self.now_at(Instant::now())
+    /// The time in microseconds since 1970. Before the first reading, one that is long ago.
+    pub(crate) fn now(&self) -> i64 {
+        self.began.load(Ordering::Relaxed).saturating_add(self.passed())
     }
 
-    fn note_at(&self, time: i64, at: Instant) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Reading { time, at });
-    }
-
-    fn now_at(&self, now: Instant) -> Option<i64> {
-        let reading = (*self.0.lock().unwrap_or_else(PoisonError::into_inner))?;
-        let passed = now.saturating_duration_since(reading.at);
-        if passed > READ_FOR {
-            return None;
-        }
-        reading.time.checked_add(i64::try_from(passed.as_micros()).ok()?)
+    fn passed(&self) -> i64 {
+        i64::try_from(self.origin.elapsed().as_micros()).unwrap_or(i64::MAX)
     }
 }
 
@@ -56,19 +46,19 @@ mod tests {
 
     #[test]
     fn time_goes_on_from_the_last_reading() {
-        let (clock, start) = (ServerClock::default(), Instant::now());
-        assert_eq!(clock.now_at(start), None);
-        clock.note_at(7_000_000, start);
-        assert_eq!(clock.now_at(start + Duration::from_millis(1_500)), Some(8_500_000));
-        clock.note_at(5_000_000, start + Duration::from_secs(1));
-        assert_eq!(clock.now_at(start + Duration::from_secs(2)), Some(6_000_000));
-    }
-
-    #[test]
-    fn an_old_reading_is_not_gone_by() {
-        let (clock, start) = (ServerClock::default(), Instant::now());
-        clock.note_at(0, start);
-        assert_eq!(clock.now_at(start + READ_FOR), Some(3_600_000_000));
-        assert_eq!(clock.now_at(start + READ_FOR + Duration::from_secs(1)), None);
+        let clock = ServerClock::default();
+        let mut last = clock.now();
+        assert!(last < 1_000_000_000, "{last}");
+        for reading in [1_800_000_000_000_000, 1_700_000_000_000_000] {
+            let before = Instant::now();
+            clock.note(reading);
+            last = clock.now();
+            let passed = i64::try_from(before.elapsed().as_micros()).unwrap();
+            assert!((reading..=reading + passed + 1).contains(&last), "{last}");
+        }
+        while clock.now() == last {
+            std::hint::spin_loop();
+        }
+        assert!(clock.now() > last);
     }
 }

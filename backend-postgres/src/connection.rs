@@ -374,6 +374,14 @@ impl Keeper {
         row.try_get(0).map_err(of_connecting)
     }
 
+    /// Asks whether the session takes writes, and for the time.
+    async fn ping(&self, client: &Client) -> Result<bool, tokio_postgres::Error> {
+        let sql = "SELECT current_setting('transaction_read_only') = 'off', lockcore.clock()";
+        let row = client.query_typed_one(&self.schema.sql(sql), &[]).await?;
+        self.clock.note(row.try_get(1)?);
+        row.try_get(0)
+    }
+
     /// Offers the connection for requests until it is lost.
     async fn serve(&self, opened: Opened, prepared: HashMap<String, Statement>) {
         let Opened { client, mut driver, address, .. } = opened;
@@ -386,7 +394,7 @@ impl Keeper {
                 () = live.given_up.notified() => return,
                 () = tokio::time::sleep(PING) => {}
             }
-            let ping = tokio::time::timeout(self.response_timeout, takes_writes(&live.client));
+            let ping = tokio::time::timeout(self.response_timeout, self.ping(&live.client));
             let answer = tokio::select! {
                 () = driver.lost() => return,
                 answer = ping => answer,

@@ -110,10 +110,11 @@ pub(crate) fn undone() -> BackendError {
     BackendError::new(BackendErrorKind::Timeout, message).not_applied()
 }
 
-/// The error for a request that the server takes for a late one, however soon it comes.
+/// The error for a request that the server takes for a late one. The next one carries the time of
+/// the server's own clock.
 pub(crate) fn late() -> BackendError {
-    let message = "PostgreSQL refused each request as one that comes late; the connections may lead \
-                   to servers with different clocks";
+    let message = "the request came too late, or the clock of PostgreSQL was set; if this goes on, \
+                   the connections may lead to servers with different clocks";
     BackendError::new(BackendErrorKind::Timeout, message).not_applied()
 }
 

@@ -47,16 +47,17 @@ BEGIN
 END $$;
 
 -- Whether a request may be older than a mark that keeps it out. `p_asked` is a time of this clock at
--- which the request was not sent yet, as its client has reckoned it, or NULL if it cannot.
+-- which the request was not sent yet, as its client has reckoned it.
 --
 -- A mark is kept for a minute from the time at which it was set, and that was after the request was
 -- sent. So a request that is not late meets its mark, also if the client reckons wrong by as much as
 -- 30 s. One that says that it comes from the future shows that it does.
 CREATE FUNCTION lockcore.is_late(p_asked bigint, p_now timestamptz) RETURNS boolean
 LANGUAGE sql AS $$
-    SELECT p_asked IS NULL
-        OR p_now NOT BETWEEN to_timestamp(p_asked / 1000000.0) - interval '1 second'
+    SELECT (
+        p_now BETWEEN to_timestamp(p_asked / 1000000.0) - interval '1 second'
             AND to_timestamp(p_asked / 1000000.0) + interval '30 seconds'
+    ) IS NOT TRUE
 $$;
 
 -- The kind that the name is in use as, if it is in use.

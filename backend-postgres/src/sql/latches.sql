@@ -1,7 +1,8 @@
 -- Latches. Each function answers 0 and a number, or 4 and the kind that the name is in use as.
 
--- Carries a request out once. Its repetitions get the same answer for a minute. One that may have
--- been on its way for longer is answered 6 and the clock.
+-- Carries a request out once. Its repetitions get the same answer for two minutes. A client repeats
+-- it for less than a minute, and what is more than 30 s on its way is late and answered 6 and the
+-- clock, also if the client reckons wrong by as much as 30 s.
 --
 -- `p_count` is the count to set, or NULL to count down.
 CREATE FUNCTION lockcore.change_latch(
@@ -39,7 +40,7 @@ BEGIN
         END IF;
         number := coalesce(number, 0);
     END IF;
-    INSERT INTO lockcore.reply VALUES (p_name, p_id, number, v_now + interval '1 minute')
+    INSERT INTO lockcore.reply VALUES (p_name, p_id, number, v_now + interval '2 minutes')
         ON CONFLICT (name, id) DO UPDATE SET answer = excluded.answer, until = excluded.until;
 END $$;
 
