@@ -1,12 +1,16 @@
 //! [`MetricsLedger`]: the measurements that were not reported to the recorder yet.
 //!
 //! A recorder takes about a tenth of a microsecond for each figure, an entry here a tenth of that.
+//!
+//! Whoever enters something looks afterwards at a flag that says whether somebody is going to take
+//! it. Whoever takes the entries lowers the flag before. Neither may miss the other, so all of these
+//! accesses are in one order (`SeqCst`), here and in [`measure`](super::measure).
 
 use std::{
     array,
     sync::{
         OnceLock,
-        atomic::{AtomicI64, AtomicU32, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicUsize, Ordering::SeqCst},
     },
     time::Duration,
 };
@@ -14,9 +18,13 @@ use std::{
 /// The number of parts of a ledger. Several, so that threads seldom contend.
 const PARTS: usize = 8;
 
-/// The number of equal times in a part at which they are to be taken soon, so that the recorder
-/// does not get all times of a second at once.
-const MANY: u32 = 2048;
+/// The number of times at which a part is to be taken soon, so that the recorder does not get all
+/// times of a second at once.
+const MANY: usize = 8192;
+
+/// Equal times are counted as so many when there are so many, because counting each would cost as
+/// much as entering it.
+const STEP: u32 = 64;
 
 /// The number of bits that are kept of a time, below the first one.
 const KEPT_BITS: u32 = 5;
@@ -44,6 +52,8 @@ pub(super) struct MetricsLedger<const TIMES: usize> {
 #[repr(align(128))]
 struct LedgerPart<const TIMES: usize> {
     times: [LedgerTimes; TIMES],
+    /// The number of times since they were taken last, in whole steps.
+    steps: AtomicUsize,
     /// How often the gauge rose and fell.
     risen: AtomicI64,
     fallen: AtomicI64,
@@ -53,6 +63,8 @@ struct LedgerPart<const TIMES: usize> {
 /// value, so the memory does not grow with the count: 3 KB, and 4 KB more for times above 2.1 s.
 #[derive(Default)]
 struct LedgerTimes {
+    /// Set after an entry, so that others need not be looked through.
+    has_entries: AtomicBool,
     short: OnceLock<Box<[AtomicU32; SHORT]>>,
     long: OnceLock<Box<[AtomicU32; ALL - SHORT]>>,
 }
@@ -62,28 +74,29 @@ fn zeros<const COUNT: usize>() -> Box<[AtomicU32; COUNT]> {
 }
 
 impl LedgerTimes {
-    fn add(&self, took: Duration) -> Urgency {
+    /// Adds a time, and returns how many equal ones there are.
+    fn add(&self, took: Duration) -> u32 {
         let number = number_of(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
         let count = match number.checked_sub(SHORT) {
             None => &self.short.get_or_init(zeros)[number],
             Some(number) => &self.long.get_or_init(zeros)[number],
         };
-        match count.fetch_add(1, Ordering::Release) + 1 {
-            MANY => Urgency::Soon,
-            _ => Urgency::Usual,
+        let equal = count.fetch_add(1, SeqCst).wrapping_add(1);
+        if !self.has_entries.load(SeqCst) {
+            self.has_entries.store(true, SeqCst);
         }
+        equal
     }
 
     /// Takes the rounded times, with their counts.
     fn take(&self) -> impl Iterator<Item = (Duration, usize)> {
-        let short = self.short.get().into_iter().flat_map(|counts| (0..).zip(&**counts));
-        let long = self.long.get().into_iter().flat_map(|counts| (SHORT..).zip(&**counts));
-        short.chain(long).filter_map(|(number, count)| {
-            if count.load(Ordering::Relaxed) == 0 {
-                return None;
-            }
-            let count = count.swap(0, Ordering::Acquire) as usize;
-            Some((Duration::from_nanos(rounded(number)), count))
+        let has_entries = self.has_entries.swap(false, SeqCst);
+        let short = self.short.get().filter(|_| has_entries).into_iter();
+        let long = self.long.get().filter(|_| has_entries).into_iter();
+        let short = short.flat_map(|counts| (0..).zip(&**counts));
+        let long = long.flat_map(|counts| (SHORT..).zip(&**counts));
+        short.chain(long).filter(|(_, count)| count.load(SeqCst) > 0).map(|(number, count)| {
+            (Duration::from_nanos(rounded(number)), count.swap(0, SeqCst) as usize)
         })
     }
 }
@@ -109,7 +122,8 @@ fn rounded(number: usize) -> u64 {
 impl<const TIMES: usize> Default for LedgerPart<TIMES> {
     fn default() -> Self {
         let times = array::from_fn(|_| LedgerTimes::default());
-        Self { times, risen: AtomicI64::new(0), fallen: AtomicI64::new(0) }
+        let (risen, fallen) = (AtomicI64::new(0), AtomicI64::new(0));
+        Self { times, steps: AtomicUsize::new(0), risen, fallen }
     }
 }
 
@@ -126,30 +140,39 @@ impl<const TIMES: usize> MetricsLedger<TIMES> {
 
     /// Enters a time for the histogram `at`.
     pub(super) fn time(&self, at: usize, took: Duration) -> Urgency {
-        self.own_part().times[at].add(took)
+        let part = self.own_part();
+        if !part.times[at].add(took).is_multiple_of(STEP) {
+            return Urgency::Usual;
+        }
+        match part.steps.fetch_add(STEP as usize, SeqCst) + STEP as usize {
+            MANY => Urgency::Soon,
+            _ => Urgency::Usual,
+        }
     }
 
     pub(super) fn raise_gauge(&self) {
-        self.own_part().risen.fetch_add(1, Ordering::Relaxed);
+        self.own_part().risen.fetch_add(1, SeqCst);
     }
 
     /// The gauge was raised before, perhaps by another thread.
     pub(super) fn lower_gauge(&self) {
-        self.own_part().fallen.fetch_add(1, Ordering::Release);
+        self.own_part().fallen.fetch_add(1, SeqCst);
     }
 
     /// Takes the times for the histogram `at`. Whatever happened before one of them is seen by the
     /// next call: take ends first, and no end is reported without its beginning.
     pub(super) fn take_times(&self, at: usize) -> impl Iterator<Item = (Duration, usize)> {
-        self.parts.iter().flat_map(move |part| part.times[at].take())
+        self.parts.iter().flat_map(move |part| {
+            part.steps.store(0, SeqCst);
+            part.times[at].take()
+        })
     }
 
     /// Takes the change of the gauge.
     pub(super) fn take_gauge(&self) -> i64 {
-        let fallen = self.parts.iter().map(|part| part.fallen.swap(0, Ordering::Acquire));
-        let fallen: i64 = fallen.sum();
-        let risen = self.parts.iter().map(|part| part.risen.swap(0, Ordering::Relaxed));
-        risen.sum::<i64>() - fallen
+        let fallen: i64 = self.parts.iter().map(|part| part.fallen.swap(0, SeqCst)).sum();
+        let risen: i64 = self.parts.iter().map(|part| part.risen.swap(0, SeqCst)).sum();
+        risen - fallen
     }
 }
 
@@ -157,7 +180,7 @@ impl<const TIMES: usize> MetricsLedger<TIMES> {
 fn own_part() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
-        static OWN: usize = NEXT.fetch_add(1, Ordering::Relaxed) % PARTS;
+        static OWN: usize = NEXT.fetch_add(1, SeqCst) % PARTS;
     }
     OWN.with(|own| *own)
 }
@@ -210,11 +233,11 @@ mod tests {
                     ledger.time(END, Duration::ZERO);
                     ledger.lower_gauge();
                 }
-                is_over.store(1, Ordering::Release);
+                is_over.store(1, SeqCst);
             });
             let (mut under_way, mut gauge) = (0, 0);
             loop {
-                let is_last = is_over.load(Ordering::Acquire) == 1;
+                let is_last = is_over.load(SeqCst) == 1;
                 let ended = count(END);
                 under_way += count(BEGINNING);
                 under_way = under_way.checked_sub(ended).unwrap();
@@ -229,14 +252,20 @@ mod tests {
     }
 
     #[test]
-    fn many_equal_times_are_urgent_once() {
-        let ledger = MetricsLedger::<1>::default();
-        let mut urgencies = (0..3 * MANY).map(|_| ledger.time(0, Duration::ZERO));
-        let at = urgencies.position(|urgency| urgency == Urgency::Soon);
-        assert_eq!(at, Some(MANY as usize - 1));
-        assert!(urgencies.all(|urgency| urgency == Urgency::Usual));
-        assert_eq!(ledger.take_times(0).collect::<Vec<_>>(), [(Duration::ZERO, 6144)]);
-        assert_eq!(ledger.time(0, Duration::ZERO), Urgency::Usual);
+    fn many_times_are_urgent_once() {
+        let spread = |number: usize| Duration::from_nanos(7 * (number % 100_000) as u64);
+        for times in [|_| Duration::ZERO, spread] as [fn(usize) -> Duration; 2] {
+            let ledger = MetricsLedger::<2>::default();
+            let enter = |number| ledger.time(number % 2, times(number));
+            let urgent = (0..10 * MANY).filter(|number| enter(*number) == Urgency::Soon);
+            let urgent: Vec<_> = urgent.collect();
+            // Those that do not fill a step are not counted.
+            assert!(urgent.len() == 1 && (MANY - 1..5 * MANY).contains(&urgent[0]), "{urgent:?}");
+            let taken: [usize; 2] =
+                [0, 1].map(|at| ledger.take_times(at).map(|(_, count)| count).sum());
+            assert_eq!(taken, [5 * MANY; 2]);
+            assert_eq!(enter(0), Urgency::Usual);
+        }
     }
 
     #[test]

@@ -206,27 +206,27 @@ impl ClientMetrics {
             return self.publish();
         }
         let flag = if urgency == Urgency::Soon { is_urgent } else { has_entries };
-        if !flag.load(Ordering::Relaxed) && !flag.swap(true, Ordering::Relaxed) {
+        if !flag.load(Ordering::SeqCst) && !flag.swap(true, Ordering::SeqCst) {
             wake();
         }
     }
 
     /// Returns `true` if there are entries to report within a second.
     pub(super) fn has_entries(&self) -> bool {
-        self.0.has_entries.load(Ordering::Relaxed)
+        self.0.has_entries.load(Ordering::SeqCst)
     }
 
     /// Returns `true` if there are so many entries that they are to be reported now.
     pub(super) fn is_urgent(&self) -> bool {
-        self.0.is_urgent.load(Ordering::Relaxed)
+        self.0.is_urgent.load(Ordering::SeqCst)
     }
 
     /// Reports the entries to the recorder.
     pub(super) fn publish(&self) {
         let Measures { all, groups, calls, has_entries, is_urgent, .. } = &*self.0;
         // Before the look, because an entry that this misses sets it again.
-        has_entries.store(false, Ordering::Relaxed);
-        is_urgent.store(false, Ordering::Relaxed);
+        has_entries.store(false, Ordering::SeqCst);
+        is_urgent.store(false, Ordering::SeqCst);
         all.publish();
         // The recorder may use locks of a new group.
         let groups: Vec<_> = {

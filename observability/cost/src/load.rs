@@ -20,7 +20,10 @@ const WARM_UP: Duration = Duration::from_millis(150);
 const MEASURED: Duration = Duration::from_millis(500);
 
 /// The number of pairs of a task whose times are entered at once, to be given to the recorder.
-const ENTERED_TOGETHER: usize = 256;
+const ENTERED_TOGETHER: usize = 16;
+
+/// The number of times at which they are given to the recorder.
+const MANY: usize = 8192;
 
 const WARMING_UP: u8 = 0;
 const MEASURING: u8 = 1;
@@ -141,7 +144,7 @@ async fn pairs(lock: Lock, shared: Arc<Shared>) -> Result<(), LockError> {
     for number in 1_usize.. {
         lock.acquire().await?.release().await?;
         if shared.samples > 0 && number % ENTERED_TOGETHER == 0 {
-            shared.enter();
+            shared.enter(ENTERED_TOGETHER);
         }
         match shared.phase.load(Ordering::Relaxed) {
             WARMING_UP => {}
@@ -156,8 +159,11 @@ async fn pairs(lock: Lock, shared: Arc<Shared>) -> Result<(), LockError> {
 impl Shared {
     /// Some pairs of a task are done. A task gives their times to the recorder, one at a time, as
     /// lockcore does.
-    fn enter(self: &Arc<Self>) {
-        self.unreported.fetch_add(self.samples * ENTERED_TOGETHER, Ordering::SeqCst);
+    fn enter(self: &Arc<Self>, pairs: usize) {
+        let count = self.unreported.fetch_add(self.samples * pairs, Ordering::SeqCst);
+        if count < MANY {
+            return;
+        }
         if self.is_reporting.swap(true, Ordering::SeqCst) {
             return;
         }
