@@ -20,6 +20,8 @@
 //! lease after a restart of the server (C3). All of them write the expiries that scripts set as
 //! `PEXPIREAT`. So only scripts are sent to a server that is older, or does not tell its version.
 
+use std::iter;
+
 use crc::{CRC_64_REDIS, Crc};
 use redis::{Cmd, Pipeline, ServerError, Value};
 
@@ -118,11 +120,12 @@ impl Sent {
     }
 }
 
-/// Takes the replies to [`add_commands`].
+/// Takes the replies to [`add_commands`], and adds the outcomes.
 pub(crate) fn take_replies(
     replies: &mut impl Iterator<Item = Value>,
     sent: impl ExactSizeIterator<Item = Sent>,
-) -> Vec<Restored> {
+    outcomes: &mut Vec<Restored>,
+) {
     let mut next = || replies.next().unwrap_or(Value::Nil);
     let begun = next();
     let queued: Vec<_> = (0..2 * sent.len()).map(|_| next()).collect();
@@ -133,7 +136,7 @@ pub(crate) fn take_replies(
             if queued.iter().all(is_queued) && results.len() == queued.len() =>
         {
             let results = results.chunks_exact(2).zip(sent);
-            return results.map(|(results, sent)| Restored::of(results, sent)).collect();
+            return outcomes.extend(results.map(|(results, sent)| Restored::of(results, sent)));
         }
         (Value::Okay, Value::ServerError(ended))
             if queued.iter().all(|reply| is_queued(reply) || is_error(reply)) =>
@@ -152,13 +155,13 @@ pub(crate) fn take_replies(
             false => {
                 let results = queued.chunks_exact(2).zip(sent);
                 let is_new = |(results, sent): (&[Value], Sent)| sent.is_first(&results[1]);
-                let outcomes = results.map(|each| Restored::Unprotected { is_new: is_new(each) });
-                return outcomes.collect();
+                let unprotected = |each| Restored::Unprotected { is_new: is_new(each) };
+                return outcomes.extend(results.map(unprotected));
             }
         },
         _ => Restored::Stray,
     };
-    vec![outcome; sent.len()]
+    outcomes.extend(iter::repeat_n(outcome, sent.len()));
 }
 
 impl Restored {
@@ -244,7 +247,9 @@ mod tests {
 
     /// The outcome of one acquisition, by the replies to `MULTI`, `RESTORE`, `INCRBY` and `EXEC`.
     fn outcome(replies: [Value; 4]) -> Restored {
-        let [outcome] = take_replies(&mut replies.into_iter(), sent([(7, 1)])).try_into().unwrap();
+        let mut outcomes = Vec::new();
+        take_replies(&mut replies.into_iter(), sent([(7, 1)]), &mut outcomes);
+        let [outcome] = outcomes.try_into().unwrap();
         outcome
     }
 
@@ -364,7 +369,8 @@ mod tests {
         let results = [Value::Okay, Value::Int(5), busy, Value::Int(9), Value::Okay, Value::Int(2)];
         replies.extend([Value::Array(results.into()), Value::Int(42)]);
         let mut replies = replies.into_iter();
-        let outcomes = take_replies(&mut replies, sent([(4, 1), (8, 1), (3, 2)]));
+        let mut outcomes = Vec::new();
+        take_replies(&mut replies, sent([(4, 1), (8, 1), (3, 2)]), &mut outcomes);
         let new = Restored::WithoutToken { is_new: true };
         let expected = [Restored::Granted { last: 5 }, Restored::NotGranted, new];
         assert_eq!(outcomes, expected);

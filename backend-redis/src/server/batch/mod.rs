@@ -35,10 +35,10 @@ mod requests;
 use std::{
     collections::VecDeque,
     future::{Future, poll_fn},
+    hash::BuildHasher,
     io, mem,
-    pin::Pin,
+    pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::Poll,
 };
 
 use lockcore::BackendError;
@@ -76,6 +76,10 @@ struct SendState {
     in_flight: usize,
     /// `true` if a sender has been started that has not taken a batch yet.
     has_sender: bool,
+    /// The locks of the releases and of the acquisitions in the next batch, by their hashes. They
+    /// are kept here for their memory.
+    released: FxHashSet<u64>,
+    acquired: FxHashSet<u64>,
 }
 
 impl SendState {
@@ -88,28 +92,30 @@ impl SendState {
 
     /// The length of the next batch. Releases are carried out before acquisitions, so a batch has
     /// no lock twice in either part, and no release of a lock after its acquisition. The script
-    /// reads all tokens at once, so locks that share a token count as one.
-    fn next_batch_len(&self, most: usize) -> usize {
-        let most = self.pending.len().min(most);
+    /// reads all tokens at once, so locks that share a token count as one. Two locks with the same
+    /// hash count as one as well, and the batch ends before the second.
+    fn next_batch_len(&mut self, most: usize) -> usize {
+        let Self { pending, released, acquired, .. } = self;
+        let most = pending.len().min(most);
         if most <= 1 {
             return most;
         }
-        let [mut released, mut acquired] =
-            [(); 2].map(|()| FxHashSet::with_capacity_and_hasher(most, FxBuildHasher));
-        let fitting = self.pending.iter().take(most).take_while(
+        released.clear();
+        acquired.clear();
+        let fitting = pending.iter().take(most).take_while(
             |PendingRequest { request, send_alone, .. }| {
-                let lock = request.keys.tag();
+                let lock = FxBuildHasher.hash_one(request.keys.tag());
                 !send_alone
                     && match request.operation {
                         BatchOperation::Release => {
-                            !acquired.contains(lock) && released.insert(lock)
+                            !acquired.contains(&lock) && released.insert(lock)
                         }
                         BatchOperation::Acquire { .. } => acquired.insert(lock),
                     }
             },
         );
         // At least one: a request to be sent alone is not counted as fitting.
-        fitting.count().max(1).min(self.pending.len())
+        fitting.count().max(1)
     }
 }
 
@@ -243,8 +249,10 @@ impl CommandConnection {
             let mut commands = Pipeline::with_capacity(4);
             restore::add_commands(&mut commands, [(request, sent)]);
             let mut replies = self.query_all(commands).await?.into_iter();
-            let outcome = restore::take_replies(&mut replies, [sent].into_iter()).pop();
-            match self.clock.accept_restored(request, outcome.unwrap_or(Restored::Stray)) {
+            let mut outcomes = Vec::with_capacity(1);
+            restore::take_replies(&mut replies, [sent].into_iter(), &mut outcomes);
+            let outcome = outcomes.pop().unwrap_or(Restored::Stray);
+            match self.clock.accept_restored(request, outcome) {
                 Ok(reply) => return Ok(reply),
                 Err(Retry::Now) => {}
                 Err(Retry::AfterUndo { is_new }) => {
@@ -365,20 +373,17 @@ impl CommandConnection {
         &self,
         next: impl FnOnce() -> Option<Pipeline>,
     ) -> Option<RedisResult<Vec<Value>>> {
-        let (mut next, mut request) =
-            (Some(next), None::<Pin<Box<dyn Future<Output = RedisResult<Vec<Value>>> + Send>>>);
+        let mut request = pin!(async {
+            let commands = next()?;
+            Some(tokio::task::unconstrained(self.query_all(commands)).await)
+        });
+        let mut is_first = true;
         poll_fn(|context| {
-            if let Some(request) = &mut request {
-                return request.as_mut().poll(context).map(Some);
-            }
-            // The first poll gives the command its place on the connection.
-            let _in_order = self.queue.sending.lock().unwrap_or_else(PoisonError::into_inner);
-            let Some(commands) = next.take().and_then(|next| next()) else {
-                return Poll::Ready(None);
-            };
-            let request =
-                request.insert(Box::pin(tokio::task::unconstrained(self.query_all(commands))));
-            request.as_mut().poll(context).map(Some)
+            // The first poll takes the commands and gives them their place on the connection.
+            let is_first = mem::take(&mut is_first);
+            let _in_order = is_first
+                .then(|| self.queue.sending.lock().unwrap_or_else(PoisonError::into_inner));
+            request.as_mut().poll(context)
         })
         .await
     }

@@ -210,7 +210,7 @@ impl Batch {
         let mut outcomes = Vec::with_capacity(self.restored.len());
         for transaction in self.transactions() {
             let sent = transaction.iter().map(|(_, sent)| *sent);
-            outcomes.extend(restore::take_replies(&mut replies, sent));
+            restore::take_replies(&mut replies, sent, &mut outcomes);
         }
         for ((pending, _), outcome) in self.restored.into_iter().zip(outcomes) {
             match clock.accept_restored(&pending.request, outcome) {
