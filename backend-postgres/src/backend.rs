@@ -21,7 +21,6 @@ use crate::{
     builder::{ConnectSettings, PostgresBackendBuilder},
     calls::{Calls, microseconds},
     channel::{channel, place_of},
-    clock::ServerClock,
     connection::{Connection, Parameter, Path},
     diagnosis::Patient,
     error,
@@ -73,7 +72,6 @@ struct Inner {
     connections: Vec<Arc<Connection>>,
     /// The servers that the connections have led to.
     past: Arc<Past>,
-    clock: Arc<ServerClock>,
     listener: WakeupListener,
     progress: ListenerProgress,
     calls: Calls,
@@ -142,11 +140,10 @@ impl PostgresBackend {
             true => Path::Pooled,
             false => Path::Direct(calls.often()),
         };
-        let (past, clock) = (Arc::<Past>::default(), Arc::<ServerClock>::default());
+        let past = Arc::<Past>::default();
         let connect = |_| {
-            let (target, schema, path) = (requests.clone(), schema.clone(), path.clone());
-            let learns = (past.clone(), clock.clone());
-            Arc::new(Connection::start(target, schema, response_timeout, path, learns))
+            let (target, schema, past) = (requests.clone(), schema.clone(), past.clone());
+            Arc::new(Connection::start(target, schema, response_timeout, path.clone(), past))
         };
         let connections: Vec<_> = (0..settings.connections).map(connect).collect();
         for connection in &connections {
@@ -161,7 +158,7 @@ impl PostgresBackend {
         let sweeper = keep_swept(first, calls.clone(), settings.sweep_interval);
         let sweeper = tokio::spawn(sweeper);
         let inner =
-            Inner { connections, past, clock, listener, progress, calls, schema, sweeper, patient };
+            Inner { connections, past, listener, progress, calls, schema, sweeper, patient };
         let backend = Self { inner: Arc::new(inner) };
         backend.inner.progress.started().await?;
         Ok(backend)
@@ -184,31 +181,6 @@ impl PostgresBackend {
     pub(crate) fn connection_at(&self, what: &str) -> &Connection {
         let connections = &self.inner.connections;
         &connections[place_of(what, connections.len())]
-    }
-
-    /// Calls a function of the store with one more parameter, the time at which it is called, and
-    /// returns its answer and the number in it. The function refuses a request that it takes for a
-    /// late one.
-    ///
-    /// That request is not sent again here: by the time at which its answer is looked at, the caller
-    /// may have undone it. The next one carries the time in the answer.
-    pub(crate) async fn call_in_time(
-        &self,
-        doing: &str,
-        name: &LockName,
-        sql: &str,
-        parameters: &[Parameter<'_>],
-    ) -> Result<(i32, i64), BackendError> {
-        let asked = self.inner.clock.now();
-        let parameters = [parameters, &[(&asked, Type::INT8)]].concat();
-        let row = self.connection(name).call_one(doing, sql, &parameters).await?;
-        match answer(&row, doing)? {
-            (6, time) => {
-                self.inner.clock.note(time);
-                Err(error::late())
-            }
-            answer => Ok(answer),
-        }
     }
 
     /// The channel of the waiters for a lock or a latch.
@@ -495,7 +467,8 @@ impl Backend for PostgresBackend {
             (&least, Type::INT8),
             (&self.channel_of(name), Type::TEXT),
         ];
-        let answer = self.call_in_time(DOING, name, &self.calls().acquire, &parameters).await?;
+        let connection = self.connection(name);
+        let answer = connection.call_dated(DOING, &self.calls().acquire, &parameters).await?;
         outcome(answer, DOING)
     }
 

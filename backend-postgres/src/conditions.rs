@@ -40,7 +40,7 @@ impl Conditions for PostgresBackend {
             (&keep, Type::INT8),
         ];
         let sql = &self.calls().join;
-        match self.call_in_time(DOING, &condition.lock, sql, &parameters).await? {
+        match self.connection(&condition.lock).call_dated(DOING, sql, &parameters).await? {
             (0, _) => Ok(()),
             (5, _) => Err(error::undone()),
             _ => Err(error::unexpected(DOING)),

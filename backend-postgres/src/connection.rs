@@ -26,6 +26,7 @@ use tokio_postgres::{
 };
 
 use crate::{
+    backend::answer,
     clock::ServerClock,
     error,
     past::Past,
@@ -67,6 +68,7 @@ struct Live {
     address: String,
     /// The prepared statements, by their text.
     prepared: HashMap<String, Statement>,
+    clock: ServerClock,
     opened: Instant,
     /// When the last answer came, in milliseconds since it was opened.
     last_answer: AtomicU64,
@@ -118,12 +120,11 @@ impl Connection {
         schema: Schema,
         response_timeout: Duration,
         path: Path,
-        (past, clock): (Arc<Past>, Arc<ServerClock>),
+        past: Arc<Past>,
     ) -> Self {
         let (sender, state) = watch::channel(State::Connecting);
         let (lost, address) = (None, target.address().to_owned());
-        let keeper =
-            Keeper { target, schema, response_timeout, path, past, clock, lost, state: sender };
+        let keeper = Keeper { target, schema, response_timeout, path, past, lost, state: sender };
         Self { address, state, response_timeout, keeper: tokio::spawn(keeper.keep()) }
     }
 
@@ -167,11 +168,50 @@ impl Connection {
         sql: &str,
         parameters: &[Parameter<'_>],
     ) -> Result<Vec<Row>, BackendError> {
+        let live = self.live_in_time().await?;
+        self.send(&live, doing, sql, parameters).await
+    }
+
+    /// Calls a function with one more parameter, the time at which it is called, and returns its
+    /// answer and the number in it. The function refuses a request that it takes for a late one.
+    ///
+    /// That request is not sent again here: by the time at which its answer is looked at, the caller
+    /// may have undone it. The next one goes by the time in the answer.
+    pub(crate) async fn call_dated(
+        &self,
+        doing: &str,
+        sql: &str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<(i32, i64), BackendError> {
+        let live = self.live_in_time().await?;
+        let asked = live.clock.now();
+        let parameters = [parameters, &[(&asked, Type::INT8)]].concat();
+        let row = the_only(self.send(&live, doing, sql, &parameters).await?, doing)?;
+        match answer(&row, doing)? {
+            (6, time) => {
+                live.clock.note(time);
+                Err(error::late())
+            }
+            answer => Ok(answer),
+        }
+    }
+
+    async fn live_in_time(&self) -> Result<Arc<Live>, BackendError> {
         let waited = self.response_timeout;
-        let live = match tokio::time::timeout(waited, self.live()).await {
-            Ok(live) => live?,
-            Err(_) => return Err(error::not_connected(&self.address, waited)),
-        };
+        match tokio::time::timeout(waited, self.live()).await {
+            Ok(live) => live,
+            Err(_) => Err(error::not_connected(&self.address, waited)),
+        }
+    }
+
+    async fn send(
+        &self,
+        live: &Live,
+        doing: &str,
+        sql: &str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Vec<Row>, BackendError> {
+        let waited = self.response_timeout;
         let answer = live.query(sql, parameters);
         match tokio::time::timeout(waited, answer).await {
             Ok(answer) => {
@@ -199,9 +239,12 @@ impl Connection {
         sql: &str,
         parameters: &[Parameter<'_>],
     ) -> Result<Row, BackendError> {
-        let mut rows = self.call(doing, sql, parameters).await?;
-        rows.pop().filter(|_| rows.is_empty()).ok_or_else(|| error::unexpected(doing))
+        the_only(self.call(doing, sql, parameters).await?, doing)
     }
+}
+
+fn the_only(mut rows: Vec<Row>, doing: &str) -> Result<Row, BackendError> {
+    rows.pop().filter(|_| rows.is_empty()).ok_or_else(|| error::unexpected(doing))
 }
 
 impl Drop for Connection {
@@ -246,6 +289,8 @@ struct Prepared {
     /// The new session, unless a pooler shares it among clients.
     session: Option<Session>,
     statements: HashMap<String, Statement>,
+    /// The server's clock, in microseconds since 1970.
+    time: i64,
 }
 
 /// The task behind a [`Connection`].
@@ -255,7 +300,6 @@ struct Keeper {
     response_timeout: Duration,
     path: Path,
     past: Arc<Past>,
-    clock: Arc<ServerClock>,
     /// The session that was lost last, unless a pooler keeps it for others.
     lost: Option<Session>,
     state: watch::Sender<State>,
@@ -267,10 +311,10 @@ impl Keeper {
         loop {
             attempt += 1;
             match self.open().await {
-                Ok((opened, Prepared { session, statements, .. })) => {
-                    self.lost = session;
+                Ok((opened, mut prepared)) => {
+                    self.lost = prepared.session.take();
                     pause = PAUSES[0];
-                    self.serve(opened, statements).await;
+                    self.serve(opened, prepared).await;
                     self.state.send_replace(State::Connecting);
                 }
                 Err(error) => {
@@ -323,14 +367,14 @@ impl Keeper {
         let prepared = prepared.map_err(|error| self.of_connecting(error));
         // Statements are prepared first: until the end, the server shows that this session is being
         // opened, and not that it serves requests.
-        let (prepared, has_ended, (), session) =
+        let (prepared, has_ended, time, session) =
             try_join4(prepared, ended, self.raise_tokens(client), session).await?;
         let statements = often.iter().cloned().zip(prepared).collect();
         let session = session.map(|(session, server)| {
             self.past.note(server);
             session
         });
-        Ok(Prepared { has_ended, session, statements })
+        Ok(Prepared { has_ended, session, statements, time })
     }
 
     fn of_connecting(&self, error: tokio_postgres::Error) -> BackendError {
@@ -338,14 +382,12 @@ impl Keeper {
     }
 
     /// This may be another server by now, or one with an older state. Otherwise the tokens would be
-    /// raised with the next grant, which would have to wait for that. Its clock may be another one
-    /// as well.
-    async fn raise_tokens(&self, client: &Client) -> Result<(), BackendError> {
+    /// raised with the next grant, which would have to wait for that. Returns the server's time.
+    async fn raise_tokens(&self, client: &Client) -> Result<i64, BackendError> {
         let of_connecting = |error| self.of_connecting(error);
         let sql = self.schema.sql("SELECT lockcore.clock() FROM lockcore.raise_tokens_to_clock()");
         let row = client.query_typed_one(&sql, &[]).await.map_err(of_connecting)?;
-        self.clock.note(row.try_get(0).map_err(of_connecting)?);
-        Ok(())
+        row.try_get(0).map_err(of_connecting)
     }
 
     async fn session(&self, client: &Client) -> Result<(Session, String), BackendError> {
@@ -375,18 +417,20 @@ impl Keeper {
     }
 
     /// Asks whether the session takes writes, and for the time.
-    async fn ping(&self, client: &Client) -> Result<bool, tokio_postgres::Error> {
+    async fn ping(&self, live: &Live) -> Result<bool, tokio_postgres::Error> {
         let sql = "SELECT current_setting('transaction_read_only') = 'off', lockcore.clock()";
-        let row = client.query_typed_one(&self.schema.sql(sql), &[]).await?;
-        self.clock.note(row.try_get(1)?);
+        let row = live.client.query_typed_one(&self.schema.sql(sql), &[]).await?;
+        live.clock.note(row.try_get(1)?);
         row.try_get(0)
     }
 
     /// Offers the connection for requests until it is lost.
-    async fn serve(&self, opened: Opened, prepared: HashMap<String, Statement>) {
+    async fn serve(&self, opened: Opened, prepared: Prepared) {
         let Opened { client, mut driver, address, .. } = opened;
+        let (prepared, clock) = (prepared.statements, ServerClock::at(prepared.time));
         let (opened, last_answer, given_up) = (Instant::now(), AtomicU64::new(0), Notify::new());
-        let live = Arc::new(Live { client, address, prepared, opened, last_answer, given_up });
+        let live =
+            Arc::new(Live { client, address, prepared, clock, opened, last_answer, given_up });
         self.state.send_replace(State::Up(live.clone()));
         loop {
             tokio::select! {
@@ -394,7 +438,7 @@ impl Keeper {
                 () = live.given_up.notified() => return,
                 () = tokio::time::sleep(PING) => {}
             }
-            let ping = tokio::time::timeout(self.response_timeout, self.ping(&live.client));
+            let ping = tokio::time::timeout(self.response_timeout, self.ping(&live));
             let answer = tokio::select! {
                 () = driver.lost() => return,
                 answer = ping => answer,

@@ -38,7 +38,7 @@ impl PostgresBackend {
             (&self.channel_of(name), Type::TEXT),
         ];
         let sql = &self.calls().change_latch;
-        number(self.call_in_time(doing, name, sql, &parameters).await?, doing)
+        number(self.connection(name).call_dated(doing, sql, &parameters).await?, doing)
     }
 
     async fn read_latch(

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use lockcore::{Lock, Locks, Owner};
+use lockcore::{BackendErrorKind, Lock, LockError, Locks, Owner};
 use lockcore_memory::MemoryBackend;
 use lockcore_testkit::{Fault, Faults, Faulty, Op, poll_times};
 use tokio::time::{Instant, sleep};
@@ -121,5 +121,27 @@ async fn a_request_that_nobody_polls_keeps_others_out_for_a_few_seconds() {
         assert!(own.is_held());
         own.release().await.unwrap();
         assert_all_free(&scene.store).await;
+    }
+}
+
+/// The last attempt was refused, but an earlier one may have counted, and has.
+#[tokio::test(start_paused = true)]
+async fn an_attempt_without_an_answer_is_not_forgotten_when_the_next_ones_are_refused() {
+    let scene = Scene::new();
+    let latch = scene.here.latch("l");
+    for (first, is_unknown) in
+        [(Fault::LostReply, true), (Fault::Refuse(BackendErrorKind::Timeout), false)]
+    {
+        latch.open().await.unwrap();
+        latch.set_count(2).await.unwrap();
+        scene.faults.every(Op::CountDown, Fault::Refuse(BackendErrorKind::Connection));
+        scene.faults.next(Op::CountDown, first);
+        let LockError::Backend(error) = latch.count_down().await.unwrap_err() else {
+            panic!("another error");
+        };
+        assert_eq!(error.kind(), BackendErrorKind::Connection, "{error}");
+        assert_eq!(error.is_outcome_unknown(), is_unknown, "{error}");
+        assert_eq!(latch.count().await.unwrap(), 2 - u32::from(is_unknown));
+        scene.faults.heal();
     }
 }

@@ -4,13 +4,14 @@
 //!
 //! Whoever enters something looks afterwards at a flag that says whether somebody is going to take
 //! it. Whoever takes the entries lowers the flag before. Neither may miss the other, so all of these
-//! accesses are in one order (`SeqCst`), here and in [`measure`](super::measure).
+//! accesses are in one order (`SeqCst`), here and in [`measure`](super::measure). What is made with
+//! the first entry is made before a fence, and looked for after one.
 
 use std::{
     array,
     sync::{
         OnceLock,
-        atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicUsize, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicUsize, Ordering::SeqCst, fence},
     },
     time::Duration,
 };
@@ -69,8 +70,14 @@ struct LedgerTimes {
     long: OnceLock<Box<[AtomicU32; ALL - SHORT]>>,
 }
 
-fn zeros<const COUNT: usize>() -> Box<[AtomicU32; COUNT]> {
-    Box::new([const { AtomicU32::new(0) }; COUNT])
+/// The counts in `cell`, which begin with zeros.
+fn counts<const COUNT: usize>(cell: &OnceLock<Box<[AtomicU32; COUNT]>>) -> &[AtomicU32; COUNT] {
+    cell.get().unwrap_or_else(|| {
+        let counts = cell.get_or_init(|| Box::new([const { AtomicU32::new(0) }; COUNT]));
+        // Before the flags that tell of the first entry are looked at.
+        fence(SeqCst);
+        counts
+    })
 }
 
 impl LedgerTimes {
@@ -78,8 +85,8 @@ impl LedgerTimes {
     fn add(&self, took: Duration) -> u32 {
         let number = number_of(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
         let count = match number.checked_sub(SHORT) {
-            None => &self.short.get_or_init(zeros)[number],
-            Some(number) => &self.long.get_or_init(zeros)[number],
+            None => &counts(&self.short)[number],
+            Some(number) => &counts(&self.long)[number],
         };
         let equal = count.fetch_add(1, SeqCst).wrapping_add(1);
         if !self.has_entries.load(SeqCst) {
@@ -91,6 +98,7 @@ impl LedgerTimes {
     /// Takes the rounded times, with their counts.
     fn take(&self) -> impl Iterator<Item = (Duration, usize)> {
         let has_entries = self.has_entries.swap(false, SeqCst);
+        fence(SeqCst);
         let short = self.short.get().filter(|_| has_entries).into_iter();
         let long = self.long.get().filter(|_| has_entries).into_iter();
         let short = short.flat_map(|counts| (0..).zip(&**counts));

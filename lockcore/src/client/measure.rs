@@ -12,7 +12,7 @@ use std::{
     fmt,
     sync::{
         Arc, OnceLock, PoisonError, RwLock,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering, fence},
     },
     time::Duration,
 };
@@ -227,6 +227,7 @@ impl ClientMetrics {
         // Before the look, because an entry that this misses sets it again.
         has_entries.store(false, Ordering::SeqCst);
         is_urgent.store(false, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
         all.publish();
         // The recorder may use locks of a new group.
         let groups: Vec<_> = {

@@ -208,8 +208,16 @@ impl Client {
     {
         let start = self.clock.now();
         let mut backoff = Backoff::default();
+        // Set if an attempt without an answer may have been carried out.
+        let mut is_unknown = false;
         loop {
-            match self.answer(request()).await {
+            let answer = self.answer(request()).await;
+            is_unknown |= answer.as_ref().is_err_and(BackendError::is_outcome_unknown);
+            let answer = answer.map_err(|error| match is_unknown {
+                true => error.maybe_applied(),
+                false => error,
+            });
+            match answer {
                 Ok(answer) => {
                     *last_error = None;
                     return Ok(answer);

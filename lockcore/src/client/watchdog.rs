@@ -113,7 +113,11 @@ async fn serve_until_gone(
             Some(_) = work.join_next() => {}
             Some(_) = renewals.join_next() => {}
             Some(_) = writes.join_next() => {}
-            Some(_) = reports.join_next() => {}
+            Some(_) = reports.join_next() => {
+                if measure.is_urgent() {
+                    report(&mut reports, measure);
+                }
+            }
         }
     }
     while work.join_next().await.is_some() {}

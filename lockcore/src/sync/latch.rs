@@ -9,7 +9,7 @@ use crate::{
     time::Backoff,
 };
 
-/// The longest time for which a request is repeated: a backend remembers it for a minute only.
+/// The longest time for which a request is repeated: a backend may forget it after a minute.
 const REPEATED: Duration = Duration::from_secs(50);
 
 /// How often a waiter asks again if no wake-up comes.

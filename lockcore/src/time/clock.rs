@@ -71,6 +71,13 @@ impl Clock {
         Self { origin: Instant::now(), suspension: Suspension::Given(Arc::new(suspended)) }
     }
 
+    /// The time since this clock was made, during which the host may have been suspended. A backend
+    /// that reckons the time of its store can go by this.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.now().since(Moment::ORIGIN)
+    }
+
     pub(crate) fn now(&self) -> Moment {
         let awake = || nanos(Instant::now().saturating_duration_since(self.origin));
         match &self.suspension {

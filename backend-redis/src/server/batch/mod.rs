@@ -381,8 +381,8 @@ impl CommandConnection {
         poll_fn(|context| {
             // The first poll takes the commands and gives them their place on the connection.
             let is_first = mem::take(&mut is_first);
-            let _in_order = is_first
-                .then(|| self.queue.sending.lock().unwrap_or_else(PoisonError::into_inner));
+            let _in_order =
+                is_first.then(|| self.queue.sending.lock().unwrap_or_else(PoisonError::into_inner));
             request.as_mut().poll(context)
         })
         .await
