@@ -37,8 +37,9 @@ pub(crate) async fn acquire(
         }
         // Boxed, so that acquisitions on a single server need no room for this.
         Deployment::Cluster(cluster) => {
+            let dispatch = Dispatch::acquire(keys, request)?.on_cluster(cluster);
             Box::pin(async move {
-                let (dispatch, trail) = (Dispatch::acquire(keys, request)?, Trail::new(purpose));
+                let trail = Trail::new(purpose);
                 let sent = Sent::Cluster(cluster, &trail);
                 let unanswered = ReleaseUnanswered { backend, sent, request: undone };
                 let outcome = dispatch.send_on_trail(cluster, &trail, reply::acquire).await;
@@ -144,6 +145,7 @@ impl ReleaseUnanswered<'_> {
         match self.sent {
             Sent::Single(connection) => undo.send(connection, reply::release).await,
             Sent::Cluster(cluster, trail) => {
+                let undo = undo.on_cluster(cluster);
                 undo.send_on_trail(cluster, trail, reply::release).await
             }
         }
@@ -180,7 +182,7 @@ impl Drop for ReleaseUnanswered<'_> {
             Sent::Cluster(cluster, trail) => {
                 // Without a trail, no node may have granted the hold.
                 let Some(trail) = trail.take() else { return };
-                let cluster = cluster.clone();
+                let (undo, cluster) = (undo.on_cluster(cluster), cluster.clone());
                 runtime.spawn(async move {
                     let undoing = undo.send_on_trail(&cluster, &trail, reply::release);
                     report(undoing.await.map(drop));

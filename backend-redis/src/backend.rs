@@ -393,8 +393,12 @@ impl Backend for RedisBackend {
             }
             // Boxed, so that releases on a single server need no room for this.
             Deployment::Cluster(cluster) => {
-                let trail = Trail::new(Purpose::Commands);
-                Box::pin(dispatch.send_on_trail(cluster, &trail, reply::release)).await
+                let dispatch = dispatch.on_cluster(cluster);
+                Box::pin(async move {
+                    let trail = Trail::new(Purpose::Commands);
+                    dispatch.send_on_trail(cluster, &trail, reply::release).await
+                })
+                .await
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures_util::future::Either;
 use lockcore::{
     BackendError, Mode,
     backend::{AcquireRequest, ReleaseRequest},
@@ -67,35 +68,42 @@ impl Dispatch {
         })
     }
 
-    /// Sends the request once, and decodes the reply.
-    pub(crate) async fn send<T>(
+    /// The same request, to be sent to a node of the cluster.
+    pub(crate) fn on_cluster(self, cluster: &Cluster) -> Self {
+        match self {
+            Self::Batched(request) => Self::Batched(request.on_node(cluster.publishing())),
+            Self::Single(call) => Self::Single(call),
+        }
+    }
+
+    /// Sends the request once, and decodes the reply. The future is to be polled at once: see
+    /// [`CommandConnection::try_send_batched`]. It has no room for the request.
+    pub(crate) fn send<'a, T: 'a>(
         self,
-        connection: &Arc<CommandConnection>,
-        decode: impl FnOnce(Value) -> Result<T, BackendError>,
-    ) -> Result<T, BackendError> {
+        connection: &'a Arc<CommandConnection>,
+        decode: impl FnOnce(Value) -> Result<T, BackendError> + Send + 'a,
+    ) -> impl Future<Output = Result<T, BackendError>> + Send + 'a {
         let reply = match self {
-            Self::Batched(request) => connection.send_batched(request).await,
+            Self::Batched(request) => Either::Left(connection.send_batched(request)),
             // Boxed, because this future is large.
-            Self::Single(call) => Box::pin(connection.call(&call)).await,
+            Self::Single(call) => {
+                Either::Right(Box::pin(async move { connection.call(&call).await }))
+            }
         };
-        connection.decode(reply?, decode)
+        async move { connection.decode(reply.await?, decode) }
     }
 
     /// The same on a cluster; see [`Cluster::send_on_trail`].
     pub(crate) async fn send_on_trail<T>(
-        self,
+        &self,
         cluster: &Arc<Cluster>,
         trail: &Trail,
         decode: impl FnOnce(Value) -> Result<T, BackendError>,
     ) -> Result<T, BackendError> {
-        match self {
-            Self::Single(call) => {
-                cluster.send_on_trail(ClusterRequest::Alone(&call), trail, decode).await
-            }
-            Self::Batched(request) => {
-                let request = request.on_node(cluster.publishing());
-                cluster.send_on_trail(ClusterRequest::Batchable(&request), trail, decode).await
-            }
-        }
+        let request = match self {
+            Self::Single(call) => ClusterRequest::Alone(call),
+            Self::Batched(request) => ClusterRequest::Batchable(request),
+        };
+        cluster.send_on_trail(request, trail, decode).await
     }
 }

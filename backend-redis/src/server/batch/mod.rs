@@ -208,30 +208,35 @@ impl Drop for BatchSender {
 
 impl CommandConnection {
     /// Sends `request` once, in a batch with others if there are any.
-    pub(crate) async fn send_batched(
+    pub(crate) fn send_batched(
         self: &Arc<Self>,
         request: BatchableRequest,
-    ) -> Result<Value, BackendError> {
+    ) -> impl Future<Output = Result<Value, BackendError>> + Send + use<'_> {
         let doing = request.script().name;
-        let reply = self.try_send_batched(request).await;
-        reply.map_err(|error| error::of_request(error, doing))
+        let reply = self.try_send_batched(request);
+        async move { reply.await.map_err(|error| error::of_request(error, doing)) }
     }
 
     /// Like [`send_batched`](Self::send_batched), with the error of the redis crate.
-    pub(crate) async fn try_send_batched(
+    ///
+    /// The request has its place in the queue when this returns, and the future has no room for it.
+    /// Poll the future at once: if the connection is idle, it sends the request.
+    pub(crate) fn try_send_batched(
         self: &Arc<Self>,
         request: BatchableRequest,
-    ) -> RedisResult<Value> {
-        match self.enqueue_if_busy(request) {
-            Err(request) => {
-                let _in_flight = InFlight(self);
-                // Boxed, because this future is large.
-                Box::pin(self.try_send_alone(&request)).await
+    ) -> impl Future<Output = RedisResult<Value>> + Send + use<'_> {
+        let enqueued = self.enqueue_if_busy(request).map_err(|request| {
+            // Boxed, because this future is large.
+            (InFlight(self), Box::pin(async move { self.try_send_alone(&request).await }))
+        });
+        async move {
+            match enqueued {
+                Err((_in_flight, reply)) => reply.await,
+                Ok(reply) => reply.await.unwrap_or_else(|_| {
+                    let message = "the runtime of the connection has shut down";
+                    Err(io::Error::new(io::ErrorKind::ConnectionAborted, message).into())
+                }),
             }
-            Ok(reply) => reply.await.unwrap_or_else(|_| {
-                let message = "the runtime of the connection has shut down";
-                Err(io::Error::new(io::ErrorKind::ConnectionAborted, message).into())
-            }),
         }
     }
 
