@@ -68,7 +68,7 @@ impl Dispatch {
         })
     }
 
-    /// The same request, to be sent to a node of the cluster.
+    /// The same request, to be [sent on a cluster](Self::send_on_trail).
     pub(crate) fn on_cluster(self, cluster: &Cluster) -> Self {
         match self {
             Self::Batched(request) => Self::Batched(request.on_node(cluster.publishing())),
@@ -76,8 +76,8 @@ impl Dispatch {
         }
     }
 
-    /// Sends the request once, and decodes the reply. The future is to be polled at once: see
-    /// [`CommandConnection::try_send_batched`]. It has no room for the request.
+    /// Sends the request once, and decodes the reply. A request that can be batched is in the queue
+    /// when this returns; see [`CommandConnection::try_send_batched`]. So poll the future at once.
     pub(crate) fn send<'a, T: 'a>(
         self,
         connection: &'a Arc<CommandConnection>,
@@ -93,7 +93,8 @@ impl Dispatch {
         async move { connection.decode(reply.await?, decode) }
     }
 
-    /// The same on a cluster; see [`Cluster::send_on_trail`].
+    /// Sends the request to a node of the cluster that it was [made for](Self::on_cluster); see
+    /// [`Cluster::send_on_trail`]. Nothing is sent before the first poll.
     pub(crate) async fn send_on_trail<T>(
         &self,
         cluster: &Arc<Cluster>,
@@ -102,7 +103,10 @@ impl Dispatch {
     ) -> Result<T, BackendError> {
         let request = match self {
             Self::Single(call) => ClusterRequest::Alone(call),
-            Self::Batched(request) => ClusterRequest::Batchable(request),
+            Self::Batched(request) => {
+                debug_assert!(request.publishing.is_some(), "`on_cluster` was not called");
+                ClusterRequest::Batchable(request)
+            }
         };
         cluster.send_on_trail(request, trail, decode).await
     }

@@ -76,8 +76,8 @@ struct SendState {
     in_flight: usize,
     /// `true` if a sender has been started that has not taken a batch yet.
     has_sender: bool,
-    /// The locks of the releases and of the acquisitions in the next batch, by their hashes. They
-    /// are kept here for their memory.
+    /// The locks of the releases and of the acquisitions in a batch, by their hashes. Only
+    /// `next_batch_len` uses them. They are kept so that their memory is used again.
     released: FxHashSet<u64>,
     acquired: FxHashSet<u64>,
 }
@@ -219,8 +219,9 @@ impl CommandConnection {
 
     /// Like [`send_batched`](Self::send_batched), with the error of the redis crate.
     ///
-    /// The request has its place in the queue when this returns, and the future has no room for it.
-    /// Poll the future at once: if the connection is idle, it sends the request.
+    /// When this returns, the request is in the queue. If the connection is idle, it is in a box
+    /// instead, and the first poll of the future sends it. So poll at once: until then, requests
+    /// that are made later are sent first. The future itself is small.
     pub(crate) fn try_send_batched(
         self: &Arc<Self>,
         request: BatchableRequest,
