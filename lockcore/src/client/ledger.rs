@@ -3,9 +3,9 @@
 //! A recorder takes about a tenth of a microsecond for each figure, an entry here a tenth of that.
 //!
 //! Whoever enters something looks afterwards at a flag that says whether somebody is going to take
-//! it. Whoever takes the entries lowers the flag before. Neither may miss the other, so all of these
-//! accesses are in one order (`SeqCst`), here and in [`measure`](super::measure). What is made with
-//! the first entry is made before a fence, and looked for after one.
+//! it. Whoever takes the entries lowers the flag before. Neither may miss the other, so all of
+//! these accesses are in one order (`SeqCst`), here and in [`measure`](super::measure). What is
+//! made with the first entry is made before a fence, and looked for after one.
 
 use std::{
     array,
@@ -43,8 +43,8 @@ pub(super) enum Urgency {
     Soon,
 }
 
-/// The measurements for some histograms and a gauge, in several parts. Each thread makes its entries
-/// in one of them.
+/// The measurements for some histograms and a gauge, in several parts. Each thread makes its
+/// entries in one of them.
 pub(super) struct MetricsLedger<const TIMES: usize> {
     parts: [LedgerPart<TIMES>; PARTS],
 }

@@ -50,8 +50,8 @@ pub(super) struct Meters<const TIMES: usize> {
 
 /// The metrics of a mode.
 pub(super) struct ModeMeters {
-    /// The histograms are those of [`ENTRIES`], and those of [`ENDS`] from [`HOLD`] on. The gauge of
-    /// the ledger is the number of waiters.
+    /// The histograms are those of [`ENTRIES`], and those of [`ENDS`] from [`HOLD`] on. The gauge
+    /// of the ledger is the number of waiters.
     meters: Meters<{ ENTRIES.len() + ENDS.len() }>,
     waiting: Gauge,
     held: Gauge,
