@@ -2,10 +2,11 @@
 //!
 //! A recorder takes about a tenth of a microsecond for each figure, an entry here a tenth of that.
 //!
-//! Whoever enters something looks afterwards at a flag that says whether somebody is going to take
-//! it. Whoever takes the entries lowers the flag before. Neither may miss the other, so all of
-//! these accesses are in one order (`SeqCst`), here and in [`measure`](super::measure). What is
-//! made with the first entry is made before a fence, and looked for after one.
+//! A flag says that there are entries to take. The thread that makes an entry looks at the flag
+//! afterwards; the thread that takes the entries lowers the flag before. Neither may miss the
+//! other, so all of these accesses are in one order (`SeqCst`), here and in
+//! [`measure`](super::measure). What is made with the first entry is made before a fence, and
+//! looked for after one.
 
 use std::{
     array,
