@@ -21,7 +21,7 @@ use tokio::{
     time::Instant,
 };
 use tokio_postgres::{
-    Client, Row, SimpleQueryMessage, Statement,
+    Client, Row, Statement,
     types::{ToSql, Type},
 };
 
@@ -251,16 +251,6 @@ impl Drop for Connection {
     fn drop(&mut self) {
         self.keeper.abort();
     }
-}
-
-/// Asks whether the session takes writes. Requests that change nothing would not notice.
-pub(crate) async fn takes_writes(client: &Client) -> Result<bool, tokio_postgres::Error> {
-    let rows = client.simple_query("SHOW transaction_read_only").await?;
-    let is_on = |message: &SimpleQueryMessage| match message {
-        SimpleQueryMessage::Row(row) => row.get(0) == Some("on"),
-        _ => false,
-    };
-    Ok(!rows.iter().any(is_on))
 }
 
 /// The path between a client and the server.

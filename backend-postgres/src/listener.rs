@@ -22,11 +22,11 @@ use tokio::{
     task::JoinHandle,
     time::Instant,
 };
-use tokio_postgres::{Client, Notification, types::Type};
+use tokio_postgres::{Client, Notification, SimpleQueryMessage, types::Type};
 use uuid::Uuid;
 
 use crate::{
-    connection::{Connection, PING, Parameter, takes_writes},
+    connection::{Connection, PING, Parameter},
     error,
     target::{Opened, Target},
 };
@@ -597,4 +597,14 @@ impl Board {
             self.heard.insert(channel.clone());
         }
     }
+}
+
+/// Asks whether the session takes writes. Requests that change nothing would not notice.
+async fn takes_writes(client: &Client) -> Result<bool, tokio_postgres::Error> {
+    let rows = client.simple_query("SHOW transaction_read_only").await?;
+    let is_on = |message: &SimpleQueryMessage| match message {
+        SimpleQueryMessage::Row(row) => row.get(0) == Some("on"),
+        _ => false,
+    };
+    Ok(!rows.iter().any(is_on))
 }
