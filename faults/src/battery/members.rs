@@ -173,8 +173,10 @@ pub(super) async fn forgotten(run: Run) -> Result<Report> {
     scene.measure("taken over", taken, down + LEASE + Duration::from_secs(2));
     scene.networks.iter().for_each(Network::heal);
     rejoined().await;
-    // The client that is cut off has to wait for those two.
-    let judge = Judge { losses: true, wakeup: 2 * LEASE, ..Judge::default() };
+    // The client that is cut off has to wait for those two. The others need the two that it does
+    // not reach, where what it had before the cut ends with the leases.
+    let (wakeup, recovery) = (2 * LEASE, LEASE);
+    let judge = Judge { losses: true, wakeup, recovery, ..Judge::default() };
     scene.finish(Judge { growth: 32_000, ..judge }).await
 }
 
