@@ -17,6 +17,8 @@ mod proxy;
 #[cfg(feature = "redis")]
 mod redis;
 mod run;
+#[cfg(any(feature = "etcd", feature = "redis"))]
+mod scratch;
 #[cfg(any(feature = "etcd", feature = "postgres"))]
 mod shared;
 #[cfg(any(feature = "etcd", feature = "postgres", feature = "redis"))]

@@ -61,12 +61,14 @@ async fn quorum(stage: &mut Stage<'_>) -> Result<()> {
 }
 
 async fn postgres(stage: &mut Stage<'_>) -> Result<()> {
-    let server = PostgresServer::start();
+    // As it is by default, and not as in tests.
+    let server = PostgresServer::start_with(&["fsync=on"]);
     compared(stage, &[Subject::Lockcore, Subject::AdvisoryLock], &server.url()).await
 }
 
 async fn etcd(stage: &mut Stage<'_>) -> Result<()> {
-    let cluster = EtcdCluster::start(3);
+    // On the disk: tests have its files in memory.
+    let cluster = EtcdCluster::try_start_in(&std::env::temp_dir(), 3, &[])?;
     let url = format!("etcd://{}", cluster.addresses().join(","));
     compared(stage, &[Subject::Lockcore, Subject::EtcdLock], &url).await
 }

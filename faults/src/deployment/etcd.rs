@@ -1,10 +1,6 @@
 //! [`Etcd`]: a cluster of etcd.
 
-use std::{
-    collections::BTreeSet,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{collections::BTreeSet, time::Duration};
 
 use lockcore_testkit::EtcdCluster;
 use tokio::{
@@ -21,9 +17,6 @@ pub(crate) const ETCD_MEMBERS: usize = 3;
 
 /// The time limit for a member's metrics.
 const ANSWER: Duration = Duration::from_secs(2);
-
-/// The maximum space that parallel clusters take, in bytes: members reserve space for their logs.
-const ENOUGH: u64 = 4 << 30;
 
 /// The prefix of the keys of all locks.
 const PREFIX: &str = "lockcore/";
@@ -55,7 +48,7 @@ impl Etcd {
     pub(super) fn start() -> Result<Self> {
         // The default of newer versions: a member that comes back forces no election on the others.
         let options = ["--pre-vote"];
-        Ok(Self { cluster: EtcdCluster::try_start_in(&place(), ETCD_MEMBERS, &options)? })
+        Ok(Self { cluster: EtcdCluster::try_start(ETCD_MEMBERS, &options)? })
     }
 
     pub(super) fn addresses(&self) -> Vec<String> {
@@ -174,18 +167,6 @@ impl Etcd {
             sum += values.sum::<f64>();
         }
         Ok(sum as u64)
-    }
-}
-
-/// The directory for the members' files: in memory if there is enough of it. Each write waits for
-/// the files, and a shared disk can take any time; fault 52 covers that. The data of a member
-/// survives its death in both places.
-fn place() -> PathBuf {
-    let memory = Path::new("/dev/shm");
-    let free = rustix::fs::statvfs(memory).map(|of| of.f_bavail.saturating_mul(of.f_frsize));
-    match free {
-        Ok(ENOUGH..) => memory.to_owned(),
-        _ => std::env::temp_dir(),
     }
 }
 

@@ -12,7 +12,7 @@ use etcd_client::{Client, ConnectOptions, Error};
 
 use super::launch::{EtcdStartError, Launch, data, failed, free_port, new_directory, ready};
 
-use crate::{shared::shared, stopping::until_stopped};
+use crate::{scratch::scratch, shared::shared, stopping::until_stopped};
 
 /// How many ports are tried if other processes take them first.
 const ATTEMPTS: u32 = 20;
@@ -102,12 +102,14 @@ impl EtcdCluster {
         shared(slot, || Self::try_start(members, &[])).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Starts members with more options.
+    /// Starts members with more options, and with their data in memory if there is enough of it
+    /// (4 GiB free in `/dev/shm`). Otherwise, or if `TMPDIR` is set, it is in the system's temporary
+    /// folder.
     ///
     /// # Errors
     /// [`EtcdStartError`], which says what to do about it.
     pub fn try_start(members: usize, options: &[&str]) -> Result<Self, EtcdStartError> {
-        Self::try_start_in(&std::env::temp_dir(), members, options)
+        Self::try_start_in(&scratch(), members, options)
     }
 
     /// Starts members with more options, and with their data in a new folder in `parent`. Members

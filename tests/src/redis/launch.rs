@@ -12,6 +12,7 @@ use std::{
 };
 
 use super::version::{Version, executable, not_started};
+use crate::scratch::scratch;
 
 /// The difference between the port of the cluster bus and that of the clients.
 const BUS_OFFSET: u16 = 10_000;
@@ -141,7 +142,7 @@ pub(super) fn configuration_file(directory: &Path) -> PathBuf {
 pub(super) fn new_directory() -> io::Result<PathBuf> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let directory = std::env::temp_dir().join(format!("lockcore-{}-{number}", std::process::id()));
+    let directory = scratch().join(format!("lockcore-{}-{number}", std::process::id()));
     // Left over from a killed process with the same id.
     let _ = fs::remove_dir_all(&directory);
     fs::create_dir_all(&directory)?;
