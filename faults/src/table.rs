@@ -67,8 +67,9 @@ that stood still for so much of its lease that there was no time to renew it.
 Where it is not what the name says: a power loss (12) is an append-only file whose end is cut off; a server that cannot save (20) finds
 a directory in place of its file; lost messages (34) are left out by the proxy, since TCP loses none; half-open connections (36, 37) are frozen in the proxy;
 a suspended host (45) is the clock of the client, which jumps; the clocks of the server (43) and of clients (44) are moved by a preloaded
-library; slow disks (52) and failing calls (53) are made by `strace`. A client's bad network to several servers is a preloaded library, which leads
-each connection through a proxy whatever address a server announces; so is the network between servers (23, 24, 65).
+library; slow disks (52) and failing calls (53) are made by `strace`. Redis and etcd have their files in memory where there is room, so that the
+disk delays no other fault. A client's bad network to several servers is a preloaded library, which leads each connection through a proxy
+whatever address a server announces; so is the network between servers (23, 24, 65).
 
 There is a section for each deployment that was run. Faults of one server act on the primary of the locks that they watch; the other servers have the
 patience to leave it its role. A node of a cluster refuses all requests for two seconds after a restart (10 to 12), which is as long as a lease:
@@ -90,9 +91,8 @@ no hold may be lost. Between clients and PostgreSQL the proxy cannot see single 
 etcd has three members and no semaphores. Where a fault is about one server, it is the leader (6, 10) or, in 62, a follower. Clients wait three
 times as long for an answer, because one of three members is asked after the other. Leases are whole seconds, and the hold of a client that
 has died ends up to a second late. In 73 to 77 and 79 one of three members fails: no hold may be lost, and nobody may get a lock for at most two
-seconds, also while the others elect a leader. The members have their files in memory, where there is enough. If the members of a busy machine
-take longer to elect one than they are set to, the bound is by so much higher. All connections are silent in 36 until the clients replace them,
-which takes up to 9 s. What the members had is not compared with what clients believed (`C4`); they have neither keys nor leases nor watches of
-clients in the end.
+seconds, also while the others elect a leader. If the members of a busy machine take longer to elect one than they are set to, the bound is by
+so much higher. All connections are silent in 36 until the clients replace them, which takes up to 9 s. What the members had is not compared
+with what clients believed (`C4`); they have neither keys nor leases nor watches of clients in the end.
 
 Run one again with its number, deployment and seed: `./scripts/faults run 39 --on sentinel --seed 7`.\n";

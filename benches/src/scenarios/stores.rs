@@ -61,13 +61,13 @@ async fn quorum(stage: &mut Stage<'_>) -> Result<()> {
 }
 
 async fn postgres(stage: &mut Stage<'_>) -> Result<()> {
-    // As it is by default, and not as in tests.
-    let server = PostgresServer::start_with(&["fsync=on"]);
+    // The default, which the test kit turns off.
+    let server = PostgresServer::try_start(&["fsync=on"])?;
     compared(stage, &[Subject::Lockcore, Subject::AdvisoryLock], &server.url()).await
 }
 
 async fn etcd(stage: &mut Stage<'_>) -> Result<()> {
-    // On the disk: tests have its files in memory.
+    // On the disk. In tests, its files may be in memory.
     let cluster = EtcdCluster::try_start_in(&std::env::temp_dir(), 3, &[])?;
     let url = format!("etcd://{}", cluster.addresses().join(","));
     compared(stage, &[Subject::Lockcore, Subject::EtcdLock], &url).await

@@ -92,7 +92,7 @@ fn on_etcd(number: u32) -> Option<&'static str> {
         8 | 9 => "no request keeps a member busy",
         11 => "one that comes back empty is the one in 77",
         12 => {
-            "a member has its files on the disk before it answers: one whose files end early is \
+            "a member has flushed its files before it answers: one whose files end early is \
              replaced, as in 77"
         }
         13..=20 | 22 | 46..=49 | 51 => {

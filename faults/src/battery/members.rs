@@ -150,7 +150,7 @@ async fn killed(mut scene: Scene) -> Result<Report> {
 /// #72: a client that reaches three of five members acquires a lock there, and two of these are
 /// killed and come back empty: four members do not know the hold. Its holder is told by its
 /// deadline, and nobody gets the lock before, because these two do not count for a lease.
-/// Exclusion, tokens, lost updates; takeover.
+/// Exclusion, tokens, lost updates; takeover, recovery.
 pub(super) async fn forgotten(run: Run) -> Result<Report> {
     let setup = Setup { proxied: true, ..Setup::default().forgetful() };
     let mut scene = open(run, setup).await?;
@@ -173,8 +173,8 @@ pub(super) async fn forgotten(run: Run) -> Result<Report> {
     scene.measure("taken over", taken, down + LEASE + Duration::from_secs(2));
     scene.networks.iter().for_each(Network::heal);
     rejoined().await;
-    // The client that is cut off has to wait for those two. The others need the two that it does
-    // not reach, where what it had before the cut ends with the leases.
+    // The client that is cut off has to wait for those two. The others need the two members that it
+    // cannot reach. Its holds from before the cut stay there until their leases end.
     let (wakeup, recovery) = (2 * LEASE, LEASE);
     let judge = Judge { losses: true, wakeup, recovery, ..Judge::default() };
     scene.finish(Judge { growth: 32_000, ..judge }).await

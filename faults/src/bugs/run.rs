@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    fs,
+    env, fs,
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Command, ExitStatus, Stdio},
@@ -241,6 +241,8 @@ impl TreeCopy {
         let mut tests = Command::new(&executable.path)
             .current_dir(&executable.package)
             .arg(filter)
+            // Not in memory, where the files of servers would stay if the tests are killed.
+            .env("TMPDIR", env::temp_dir())
             .stdin(Stdio::null())
             .stdout(fs::File::create(&log)?)
             .stderr(Stdio::null())

@@ -102,9 +102,8 @@ impl EtcdCluster {
         shared(slot, || Self::try_start(members, &[])).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Starts members with more options, and with their data in memory if there is enough of it
-    /// (4 GiB free in `/dev/shm`). Otherwise, or if `TMPDIR` is set, it is in the system's temporary
-    /// folder.
+    /// Starts members with more options, and with their data in memory if 4 GiB are free in
+    /// `/dev/shm`. Otherwise, or if `TMPDIR` is set, it is in the system's temporary folder.
     ///
     /// # Errors
     /// [`EtcdStartError`], which says what to do about it.
