@@ -190,7 +190,7 @@ impl Scene {
             &operations,
             &events,
             known.as_ref().map(|(truth, _)| truth),
-            self.ends_within(),
+            self.ends_within() + self.asks_again_within(),
             slack,
         ));
         let (lease, grace) = (self.ends_within(), judge.recovery);

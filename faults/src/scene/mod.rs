@@ -175,6 +175,13 @@ impl Scene {
         self.setup.lease + self.on.late()
     }
 
+    /// The time for which a waiter of a fair queue may still ask for a hold that it was handed
+    /// without knowing. Its last request begins the lease of the hold anew.
+    pub(crate) fn asks_again_within(&self) -> Duration {
+        // It asks every third of its time in the queue, until there is no answer.
+        self.setup.queue_timeout / 3 + self.setup.response_timeout
+    }
+
     /// The locks that all clients work on.
     pub(crate) fn places(&self) -> Vec<Place> {
         let kinds = self.setup.kinds.iter();
