@@ -241,7 +241,9 @@ pub(super) async fn replies_lost(run: Run) -> Result<Report> {
     scene.networks.iter().for_each(Network::heal);
     scene.expect(lost > 20, format!("the rig: {lost} replies were to be lost"));
     scene.note(format!("{lost} replies lost"));
-    scene.finish(Judge::default()).await
+    // Each costs a connection. The requests that were pending there are undone and sent again.
+    let commands = 500 + 2 * ANSWERED * lost;
+    scene.finish(Judge { commands, ..Judge::default() }).await
 }
 
 /// #40: requests arrive after their clients have given them up, on closed connections. Their grants

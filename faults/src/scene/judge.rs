@@ -45,6 +45,8 @@ pub(crate) struct Judge {
     pub(crate) must_lose_updates: bool,
     /// The maximum growth of the clients' memory, in kB.
     pub(crate) growth: usize,
+    /// The commands that clients may send beyond those of their acquisitions.
+    pub(crate) commands: u64,
 }
 
 impl Default for Judge {
@@ -60,6 +62,7 @@ impl Default for Judge {
             told: None,
             must_lose_updates: false,
             growth: 16_000,
+            commands: 500,
         }
     }
 }
@@ -158,7 +161,7 @@ impl Scene {
         let asked = operations.all().len() as u64;
         self.report.commands = commands as f64 / asked.max(1) as f64;
         self.expect(
-            commands <= self.on.requests() as u64 * COMMANDS * asked + 500,
+            commands <= self.on.requests() as u64 * COMMANDS * asked + judge.commands,
             format!("I10: clients sent {commands} commands for {asked} acquisitions"),
         );
         self.report.stale_writes = checks::stale_writes(&events);
