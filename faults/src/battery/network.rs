@@ -242,7 +242,7 @@ pub(super) async fn replies_lost(run: Run) -> Result<Report> {
     scene.expect(lost > 20, format!("the rig: {lost} replies were to be lost"));
     scene.note(format!("{lost} replies lost"));
     // Each costs a connection. The requests that were pending there are undone and sent again.
-    let commands = 500 + 2 * ANSWERED * lost;
+    let commands = 2 * ANSWERED * lost;
     scene.finish(Judge { commands, ..Judge::default() }).await
 }
 

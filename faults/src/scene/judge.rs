@@ -45,7 +45,7 @@ pub(crate) struct Judge {
     pub(crate) must_lose_updates: bool,
     /// The maximum growth of the clients' memory, in kB.
     pub(crate) growth: usize,
-    /// The commands that clients may send beyond those of their acquisitions.
+    /// The commands that clients may send because of what the fault does to their connections.
     pub(crate) commands: u64,
 }
 
@@ -62,7 +62,7 @@ impl Default for Judge {
             told: None,
             must_lose_updates: false,
             growth: 16_000,
-            commands: 500,
+            commands: 0,
         }
     }
 }
@@ -161,7 +161,7 @@ impl Scene {
         let asked = operations.all().len() as u64;
         self.report.commands = commands as f64 / asked.max(1) as f64;
         self.expect(
-            commands <= self.on.requests() as u64 * COMMANDS * asked + judge.commands,
+            commands <= self.on.requests() as u64 * COMMANDS * asked + 500 + judge.commands,
             format!("I10: clients sent {commands} commands for {asked} acquisitions"),
         );
         self.report.stale_writes = checks::stale_writes(&events);
@@ -193,7 +193,7 @@ impl Scene {
             &operations,
             &events,
             known.as_ref().map(|(truth, _)| truth),
-            self.ends_within() + self.asks_again_within(),
+            |name| self.unknown_ends_within(name),
             slack,
         ));
         let (lease, grace) = (self.ends_within(), judge.recovery);

@@ -31,7 +31,7 @@ use crate::{
     deployment::{Deployment, MEMBERS, Network, Servers},
     monitor::Monitor,
     process::ClientProcess,
-    protocol::{ClientConfig, Order, Place, Result, failure},
+    protocol::{ClientConfig, Kind, Order, Place, Result, failure},
     report::{Measure, Report, Run},
     resource::Resource,
     rng::Random,
@@ -175,11 +175,14 @@ impl Scene {
         self.setup.lease + self.on.late()
     }
 
-    /// The time for which a waiter of a fair queue may still ask for a hold that it was handed
-    /// without knowing. Its last request begins the lease of the hold anew.
-    pub(crate) fn asks_again_within(&self) -> Duration {
-        // It asks every third of its time in the queue, until there is no answer.
-        self.setup.queue_timeout / 3 + self.setup.response_timeout
+    /// The time limit for the end of a hold of the lock `name` that no client knows of.
+    pub(crate) fn unknown_ends_within(&self, name: &str) -> Duration {
+        if !name.contains(Kind::Fair.short()) {
+            return self.ends_within();
+        }
+        // A waiter may ask once more for what it was handed, which begins the lease anew. It asks
+        // every third of its time in the queue, until there is no answer.
+        self.ends_within() + self.setup.queue_timeout / 3 + self.setup.response_timeout
     }
 
     /// The locks that all clients work on.

@@ -7,13 +7,14 @@ use super::{Finding, ServerTruth, at, history::Operation, wakeups::stops};
 use crate::{Event, Operations, span};
 
 /// Finds acquisitions that never came to an end, losses that were reported later than `slack` after
-/// the deadline, and holds at the server that were granted to no client and outlive `lease`.
+/// the deadline, and holds at the server that were granted to no client and outlive the `lease` of
+/// their lock's name.
 #[must_use]
 pub fn outcomes(
     operations: &Operations,
     events: &[Event],
     truth: Option<&ServerTruth>,
-    lease: Duration,
+    lease: impl Fn(&str) -> Duration,
     slack: Duration,
 ) -> Vec<Finding> {
     let mut findings: Vec<_> = operations.all().iter().filter_map(endless).collect();
@@ -23,7 +24,7 @@ pub fn outcomes(
         findings.extend(told_late(operation, of_client, span(slack)));
     }
     if let Some(truth) = truth {
-        findings.extend(orphans(operations, truth, span(lease) + span(slack)));
+        findings.extend(orphans(operations, truth, |name| span(lease(name)) + span(slack)));
     }
     findings
 }
@@ -60,12 +61,16 @@ fn told_late(operation: &Operation, stops: &[(u64, u64)], slack: u64) -> Option<
 }
 
 /// Finds holds that no client knows of and that lasted longer than an unrenewed lease.
-fn orphans(operations: &Operations, truth: &ServerTruth, longest: u64) -> Vec<Finding> {
+fn orphans(
+    operations: &Operations,
+    truth: &ServerTruth,
+    longest: impl Fn(&str) -> u64,
+) -> Vec<Finding> {
     let known: std::collections::HashSet<_> =
         operations.granted().map(|operation| operation.owner.as_str()).collect();
     let orphans = truth.holds().filter(|hold| !known.contains(hold.owner.as_str()));
     orphans
-        .filter(|hold| hold.to - hold.from > longest)
+        .filter(|hold| hold.to - hold.from > longest(&hold.name))
         .map(|hold| {
             let kept = Duration::from_nanos(hold.to - hold.from);
             finding(format!(
@@ -103,7 +108,7 @@ mod tests {
     fn found(script: Script, truth: Option<&ServerTruth>) -> Vec<Finding> {
         let events = script.events();
         let [lease, slack] = [2000, 50].map(Duration::from_millis);
-        outcomes(&Operations::of(&events), &events, truth, lease, slack)
+        outcomes(&Operations::of(&events), &events, truth, |_| lease, slack)
     }
 
     #[test]
