@@ -1,10 +1,10 @@
 //! [`WakeupListener`]: the connection on which wake-ups come.
 
+mod keeper;
+
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
     fmt,
-    future::Future,
-    pin::{Pin, pin},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -12,33 +12,22 @@ use std::{
     time::Duration,
 };
 
-use futures_util::FutureExt;
 use lockcore::{
-    BackendError, BackendErrorKind, FencingToken,
+    BackendError, FencingToken,
     backend::{Wakeup, Wakeups, async_trait},
 };
 use tokio::{
-    sync::{Notify, mpsc, watch},
+    sync::{Notify, watch},
     task::JoinHandle,
-    time::Instant,
 };
-use tokio_postgres::{Client, Notification, SimpleQueryMessage, types::Type};
+use tokio_postgres::Notification;
 use uuid::Uuid;
 
-use crate::{
-    connection::{Connection, PING, Parameter},
-    error,
-    target::{Opened, Target},
-};
-
-/// The first pause after an attempt to connect that failed, and the longest.
-const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(500)];
+use self::keeper::{Keeper, Pulse};
+use crate::{connection::Connection, error, target::Target};
 
 /// The most channels in one statement.
 const MOST: usize = 500;
-
-/// The messages of a connection.
-type Inbox = mpsc::UnboundedReceiver<Notification>;
 
 /// A connection that listens. When it is lost, it is opened again, listens to the same channels,
 /// and wakes all waiters, because messages may have been missed.
@@ -320,246 +309,6 @@ impl fmt::Debug for ListenerProgress {
     }
 }
 
-/// Shows whether a client hears messages: over its other connection, it sends a message to a
-/// channel to which it listens. An open connection alone does not prove that. It may lead to a
-/// server that has been replaced, to which no client sends any more.
-struct Pulse {
-    /// The channel that all clients listen to: if one of them sends, the others need not.
-    channel: String,
-    /// The message that this client sends.
-    id: String,
-}
-
-/// The task behind a [`WakeupListener`].
-struct Keeper {
-    target: Target,
-    sender: Arc<Connection>,
-    pulse: Pulse,
-    response_timeout: Duration,
-    shared: Arc<Shared>,
-    progress: watch::Sender<Progress>,
-    /// Set once a message has come.
-    has_heard: bool,
-}
-
-/// Something that goes on while messages are handed on.
-type Errand<'a, T> = Option<Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send + 'a>>>;
-
-/// Waits for the end of an errand, or forever if there is none.
-async fn end_of<T>(errand: &mut Errand<'_, T>) -> Result<T, BackendError> {
-    match errand {
-        Some(running) => {
-            let result = running.await;
-            *errand = None;
-            result
-        }
-        None => std::future::pending().await,
-    }
-}
-
-/// The time without a message after which a client sends one. It is random, so that one client
-/// sends first and the others need not.
-fn quiet() -> Duration {
-    let random = u32::try_from(Uuid::new_v4().as_u128() % 1_000).unwrap_or_default();
-    PING + PING * random / 1_000
-}
-
-impl Keeper {
-    async fn keep(mut self) {
-        let mut pause = PAUSES[0];
-        loop {
-            let ended = match self.open().await {
-                Ok((opened, inbox)) => {
-                    self.has_heard = true;
-                    pause = PAUSES[0];
-                    self.serve(opened, inbox).await
-                }
-                Err(error) => error,
-            };
-            self.shared.board().heard.clear();
-            tracing::debug!(error = %ended, "wake-ups from PostgreSQL are interrupted");
-            self.progress.send_replace(Progress::Down(ended));
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(PAUSES[1]);
-        }
-    }
-
-    /// Connects to the server that the requests go to. If the first one is another, it tries as
-    /// many as there are hosts.
-    async fn open(&self) -> Result<(Opened, Inbox), BackendError> {
-        let mut left = self.target.count_of_hosts();
-        loop {
-            let (sender, mut inbox) = mpsc::unbounded_channel();
-            let opened = self.target.open(Some(sender)).await?;
-            let channel = &self.pulse.channel;
-            let listening = self.run(&opened.client, &format!("LISTEN \"{channel}\"")).await;
-            let heard = match listening {
-                Ok(()) => {
-                    // A failure is one of the connection for requests.
-                    self.send().await?;
-                    self.hears_itself(&mut inbox).await
-                }
-                Err(error) => Err(error),
-            };
-            match heard {
-                Ok(()) => {
-                    self.target.prefer(&opened);
-                    return Ok((opened, inbox));
-                }
-                Err(error) => {
-                    self.target.leave(&opened);
-                    left -= 1;
-                    if left == 0 {
-                        return Err(error);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Hands messages on until the connection is lost or of no use any more.
-    async fn serve(&self, mut opened: Opened, inbox: Inbox) -> BackendError {
-        let Opened { client, driver, .. } = &mut opened;
-        let ended = tokio::select! {
-            () = driver.lost() => return self.lost(),
-            ended = self.hand_on(client, inbox) => ended,
-        };
-        // The requests may go to another server by now.
-        self.target.leave(&opened);
-        ended
-    }
-
-    /// Hands messages on until a request fails, or a message does not arrive. Requests to the server
-    /// do not delay messages.
-    async fn hand_on(&self, client: &Client, mut inbox: Inbox) -> BackendError {
-        // Earlier waiters may have missed something.
-        let mut missed = self.shared.board().begin();
-        let echo = Notify::new();
-        let (mut telling, mut ping): (Errand<'_, Vec<String>>, Errand<'_, ()>) = (None, None);
-        let mut silence = pin!(tokio::time::sleep(quiet()));
-        loop {
-            if telling.is_none() {
-                telling = self.tell(client);
-            }
-            tokio::select! {
-                Some(notification) = inbox.recv() => {
-                    silence.as_mut().reset(Instant::now() + quiet());
-                    if notification.payload() == self.pulse.id {
-                        echo.notify_one();
-                    }
-                    self.shared.deliver(&notification);
-                }
-                told = end_of(&mut telling) => match told {
-                    Ok(begun) => {
-                        self.shared.board().begun(&begun);
-                        self.progress.send_replace(Progress::Going);
-                        self.shared.wake(begun.iter().filter(|name| missed.remove(*name)));
-                    }
-                    Err(error) => return error,
-                },
-                () = self.shared.changed.notified(), if telling.is_none() => {}
-                answer = end_of(&mut ping) => {
-                    if let Err(error) = answer {
-                        return error;
-                    }
-                    silence.as_mut().reset(Instant::now() + quiet());
-                }
-                () = silence.as_mut(), if ping.is_none() => {
-                    ping = Some(Box::pin(self.ping(client, &echo)));
-                }
-            }
-        }
-    }
-
-    fn lost(&self) -> BackendError {
-        let message = format!("the connection to PostgreSQL at {} was lost", self.target.address());
-        BackendError::new(BackendErrorKind::Connection, message).not_applied()
-    }
-
-    /// Checks that the server still takes writes, and that a message arrives if one can be sent.
-    async fn ping(&self, client: &Client, echo: &Notify) -> Result<(), BackendError> {
-        let limit = self.response_timeout;
-        let answer = tokio::time::timeout(limit, takes_writes(client)).await;
-        if !matches!(answer, Ok(Ok(true))) {
-            return Err(self.lost());
-        }
-        // A pulse that was given up may have come late. It says nothing about this one.
-        let _ = echo.notified().now_or_never();
-        match self.send().await {
-            Ok(()) => tokio::time::timeout(limit, echo.notified()).await.map_err(|_| self.lost()),
-            // The other connection is in trouble, and this one has just answered.
-            Err(_) => Ok(()),
-        }
-    }
-
-    async fn send(&self) -> Result<(), BackendError> {
-        let Pulse { channel, id } = &self.pulse;
-        let parameters: [Parameter<'_>; 2] = [(channel, Type::TEXT), (id, Type::TEXT)];
-        let sql = "SELECT pg_notify($1, $2)";
-        self.sender.call("testing the wake-ups", sql, &parameters).await.map(drop)
-    }
-
-    /// Begins to tell the server about the channels that have changed, if any have. Returns the
-    /// channels whose messages it sends from then on.
-    fn tell<'a>(&'a self, client: &'a Client) -> Errand<'a, Vec<String>> {
-        let (begun, ended) = self.shared.board().next_changes();
-        if begun.is_empty() && ended.is_empty() {
-            return None;
-        }
-        let statement = |word: &str, channel: &String| format!("{word} \"{channel}\";");
-        let begin = begun.iter().map(|channel| statement("LISTEN", channel));
-        let end = ended.iter().map(|channel| statement("UNLISTEN", channel));
-        let sql: String = begin.chain(end).collect();
-        Some(Box::pin(async move { self.run(client, &sql).await.map(|()| begun) }))
-    }
-
-    async fn run(&self, client: &Client, sql: &str) -> Result<(), BackendError> {
-        let address = self.target.address();
-        match tokio::time::timeout(self.response_timeout, client.batch_execute(sql)).await {
-            Ok(answer) => {
-                answer.map_err(|error| error::of_request(error, "listening", address).not_applied())
-            }
-            Err(_) => {
-                Err(error::no_answer("listening", address, self.response_timeout).not_applied())
-            }
-        }
-    }
-
-    /// Waits for the message that it has sent itself. Behind a pooler that shares connections among
-    /// clients, listening succeeds, and nothing is ever heard.
-    async fn hears_itself(&self, inbox: &mut Inbox) -> Result<(), BackendError> {
-        let heard = async {
-            while let Some(notification) = inbox.recv().await {
-                if notification.payload() == self.pulse.id {
-                    return true;
-                }
-            }
-            false
-        };
-        let address = self.target.address();
-        match tokio::time::timeout(self.response_timeout, heard).await {
-            Ok(true) => {
-                self.progress.send_replace(Progress::Going);
-                Ok(())
-            }
-            Ok(false) => Err(self.lost()),
-            // The configuration is right, but the connections may lead to different servers by now.
-            Err(_) if self.has_heard => {
-                let message = format!(
-                    "no wake-ups come from PostgreSQL at {address}: a message that was sent did \
-                     not arrive there"
-                );
-                Err(BackendError::new(BackendErrorKind::Unavailable, message).not_applied())
-            }
-            Err(_) => Err(error::configuration(format!(
-                "no wake-ups come from PostgreSQL at {address}: a message that was sent there did \
-                 not arrive. A pooler in transaction mode does not pass them on; give the server's \
-                 own address with `listen_url`, of the same database"
-            ))),
-        }
-    }
-}
-
 impl Board {
     /// Marks all channels as to be listened to, and returns them.
     fn begin(&mut self) -> HashSet<String> {
@@ -597,14 +346,4 @@ impl Board {
             self.heard.insert(channel.clone());
         }
     }
-}
-
-/// Asks whether the session takes writes. Requests that change nothing would not notice.
-async fn takes_writes(client: &Client) -> Result<bool, tokio_postgres::Error> {
-    let rows = client.simple_query("SHOW transaction_read_only").await?;
-    let is_on = |message: &SimpleQueryMessage| match message {
-        SimpleQueryMessage::Row(row) => row.get(0) == Some("on"),
-        _ => false,
-    };
-    Ok(!rows.iter().any(is_on))
 }
