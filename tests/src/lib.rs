@@ -8,6 +8,8 @@ mod etcd;
 mod events;
 mod faulty;
 mod fixture;
+#[cfg(any(feature = "etcd", feature = "postgres", feature = "redis"))]
+mod folder;
 mod history;
 pub mod interruptions;
 mod poll;

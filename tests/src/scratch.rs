@@ -5,26 +5,38 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rustix::fs::{StatVfsMountFlags, statvfs};
-
-/// The space that has to be free, in bytes. Members of etcd reserve some for their logs.
-const ENOUGH: u64 = 4 << 30;
-
-/// The folder for the files of servers: in memory, if 4 GiB are free in `/dev/shm`. Otherwise, or
-/// if `TMPDIR` is set, it is the system's temporary folder.
+/// The folder for the files of Redis and etcd servers: on Linux, in memory if 4 GiB are free in
+/// `/dev/shm`. Otherwise, or if `TMPDIR` is set, it is the system's temporary folder.
 ///
 /// Members of etcd wait for their files with every write, and Sentinels and nodes of a cluster with
 /// every change of roles. A disk that others use as well can take seconds for that; the battery
 /// covers it with fault 52. Files survive the death of a process in both places.
 pub(crate) fn scratch() -> PathBuf {
-    let memory = Path::new("/dev/shm");
-    let fits = statvfs(memory).is_ok_and(|of| {
-        // Tests have programs of their own beside the files.
-        let is_open = !of.f_flag.intersects(StatVfsMountFlags::NOEXEC | StatVfsMountFlags::RDONLY);
-        is_open && of.f_bavail.saturating_mul(of.f_frsize) >= ENOUGH
-    });
-    match fits && env::var_os("TMPDIR").is_none() {
-        true => memory.to_owned(),
-        false => env::temp_dir(),
+    match in_memory() {
+        Some(folder) if env::var_os("TMPDIR").is_none() => folder.to_owned(),
+        _ => env::temp_dir(),
     }
+}
+
+/// A folder in memory with enough space.
+#[cfg(target_os = "linux")]
+fn in_memory() -> Option<&'static Path> {
+    use rustix::fs::{Access, StatVfsMountFlags, access, statvfs};
+
+    /// The space that has to be free, in bytes. Members of etcd reserve some for their logs.
+    const ENOUGH: u64 = 4 << 30;
+
+    let folder = Path::new("/dev/shm");
+    let of = statvfs(folder).ok()?;
+    // Tests have programs of their own beside the files.
+    let is_open = !of.f_flag.intersects(StatVfsMountFlags::NOEXEC | StatVfsMountFlags::RDONLY)
+        && access(folder, Access::WRITE_OK | Access::EXEC_OK).is_ok();
+    let fits = of.f_bavail.saturating_mul(of.f_frsize) >= ENOUGH;
+    (is_open && fits).then_some(folder)
+}
+
+/// Other systems have no such folder that can be relied on.
+#[cfg(not(target_os = "linux"))]
+fn in_memory() -> Option<&'static Path> {
+    None
 }

@@ -1,14 +1,15 @@
 //! Starting etcd servers.
 
 use std::{
-    fmt, fs,
+    fmt,
     io::{self, BufRead, BufReader},
     net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, ChildStderr, Command, Stdio},
-    sync::atomic::{AtomicU32, Ordering},
     thread,
 };
+
+use crate::folder::new_folder;
 
 /// The variable that names an `etcd` other than the one on the `PATH`.
 const VARIABLE: &str = "LOCKCORE_ETCD";
@@ -135,13 +136,7 @@ pub(super) fn free_port() -> io::Result<u16> {
 
 /// A new folder in `parent`.
 pub(super) fn new_directory(parent: &Path) -> io::Result<PathBuf> {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let directory = parent.join(format!("lockcore-etcd-{}-{number}", std::process::id()));
-    // Left over from a killed process with the same id.
-    let _ = fs::remove_dir_all(&directory);
-    fs::create_dir_all(&directory)?;
-    Ok(directory)
+    new_folder(parent, "lockcore-etcd")
 }
 
 pub(super) fn data(directory: &Path, name: &str) -> PathBuf {

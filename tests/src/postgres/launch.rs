@@ -10,14 +10,11 @@ use std::{
     },
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::{
-        Arc, LazyLock, Mutex, Weak,
-        atomic::{AtomicU32, Ordering},
-    },
+    sync::{Arc, LazyLock, Mutex, Weak},
     thread,
 };
 
-use crate::shared::shared;
+use crate::{folder::new_folder, shared::shared};
 
 /// The variable that names the folder of server programs other than the installed ones.
 const VARIABLE: &str = "LOCKCORE_POSTGRES_BIN";
@@ -185,13 +182,7 @@ impl Drop for Template {
 
 /// A new folder in the system's temporary folder, owned by the server's user.
 pub(super) fn new_directory() -> Result<PathBuf, PostgresStartError> {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let name = format!("lockcore-postgres-{}-{number}", std::process::id());
-    let directory = std::env::temp_dir().join(name);
-    // Left over from a killed process with the same id.
-    let _ = fs::remove_dir_all(&directory);
-    fs::create_dir_all(&directory).map_err(failed)?;
+    let directory = new_folder(&std::env::temp_dir(), "lockcore-postgres").map_err(failed)?;
     if let Some((user, group)) = other_user()? {
         chown(&directory, Some(user), Some(group)).map_err(failed)?;
     }

@@ -1,18 +1,17 @@
 //! [`Launch`]: how a server process is started and restarted.
 
 use std::{
-    fmt, fs,
+    fmt,
     hash::{BuildHasher, RandomState},
     io::{self, BufRead, BufReader, Read},
     net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::atomic::{AtomicU32, Ordering},
     thread,
 };
 
 use super::version::{Version, executable, not_started};
-use crate::scratch::scratch;
+use crate::{folder::new_folder, scratch::scratch};
 
 /// The difference between the port of the cluster bus and that of the clients.
 const BUS_OFFSET: u16 = 10_000;
@@ -140,13 +139,7 @@ pub(super) fn configuration_file(directory: &Path) -> PathBuf {
 }
 
 pub(super) fn new_directory() -> io::Result<PathBuf> {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let directory = scratch().join(format!("lockcore-{}-{number}", std::process::id()));
-    // Left over from a killed process with the same id.
-    let _ = fs::remove_dir_all(&directory);
-    fs::create_dir_all(&directory)?;
-    Ok(directory)
+    new_folder(&scratch(), "lockcore")
 }
 
 pub(super) fn free_port() -> io::Result<u16> {
