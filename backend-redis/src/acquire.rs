@@ -35,17 +35,13 @@ pub(crate) async fn acquire(
             let outcome = dispatch.send(&connection, reply::acquire).await;
             unanswered.end_with(outcome, demand).await
         }
-        // Boxed, so that acquisitions on a single server need no room for this.
         Deployment::Cluster(cluster) => {
             let dispatch = Dispatch::acquire(keys, request)?.on_cluster(cluster);
-            Box::pin(async move {
-                let trail = Trail::new(purpose);
-                let sent = Sent::Cluster(cluster, &trail);
-                let unanswered = ReleaseUnanswered { backend, sent, request: undone };
-                let outcome = dispatch.send_on_trail(cluster, &trail, reply::acquire).await;
-                unanswered.end_with(outcome, demand).await
-            })
-            .await
+            let trail = Trail::new(purpose);
+            let sent = Sent::Cluster(cluster, &trail);
+            let unanswered = ReleaseUnanswered { backend, sent, request: undone };
+            let outcome = dispatch.send_on_trail(cluster, &trail, reply::acquire).await;
+            unanswered.end_with(outcome, demand).await
         }
     }
 }

@@ -391,14 +391,9 @@ impl Backend for RedisBackend {
                 }
                 Ok(outcome)
             }
-            // Boxed, so that releases on a single server need no room for this.
             Deployment::Cluster(cluster) => {
-                let dispatch = dispatch.on_cluster(cluster);
-                Box::pin(async move {
-                    let trail = Trail::new(Purpose::Commands);
-                    dispatch.send_on_trail(cluster, &trail, reply::release).await
-                })
-                .await
+                let trail = Trail::new(Purpose::Commands);
+                dispatch.on_cluster(cluster).send_on_trail(cluster, &trail, reply::release).await
             }
         }
     }

@@ -154,6 +154,12 @@ pub(crate) static BATCH_OF_SLOTS: LuaScript = {
     LuaScript::new("batch", SOURCE, || digest(SOURCE))
 };
 
+/// A batch of locks that were recently released, for a node of a cluster.
+pub(crate) static BATCH_OF_RECENT: LuaScript = {
+    const SOURCE: &str = include_str!("scripts/batch_of_recent.lua");
+    LuaScript::new("batch", SOURCE, || digest(SOURCE))
+};
+
 /// Declares a script as the concatenation of files.
 macro_rules! script {
     ($script:ident, $name:literal, $($file:literal)+) => {
@@ -328,6 +334,7 @@ mod tests {
         }
         let scripts = [
             &BATCH_OF_SLOTS,
+            &BATCH_OF_RECENT,
             &ACQUIRE_FREE,
             &ACQUIRE,
             &ACQUIRE_FAIR,

@@ -20,6 +20,7 @@ use tokio::{runtime::Handle, sync::Notify, task::AbortHandle};
 use super::{
     address::{Locate, Place},
     batch::SendQueue,
+    boxes::Boxes,
     check::Identity,
     clock::ServerClock,
     commands::Home,
@@ -42,6 +43,7 @@ pub(crate) struct CommandConnection {
     pub(super) runtime: Handle,
     /// The requests that wait to be sent in batches.
     pub(super) queue: SendQueue,
+    boxes: Boxes<RedisResult<Vec<Value>>>,
     pub(super) clock: ServerClock,
     /// The acquisitions that wait for replicas.
     pub(super) unacknowledged: Unacknowledged,
@@ -149,6 +151,7 @@ impl CommandConnection {
             inner,
             runtime,
             queue,
+            boxes: Boxes::default(),
             clock: ServerClock::new(can_restore),
             unacknowledged,
             identity,
@@ -281,7 +284,12 @@ impl CommandConnection {
     /// replies, to be [`checked`](Self::checked).
     pub(crate) async fn query_all(&self, commands: Pipeline) -> RedisResult<Vec<Value>> {
         let mut inner = self.inner.clone();
-        self.reply(pin!(inner.send_packed_commands(&commands, 0, commands.len()))).await
+        let mut request = self
+            .boxes
+            .put(async move { inner.send_packed_commands(&commands, 0, commands.len()).await });
+        let replies = self.reply(Pin::new(&mut request)).await?;
+        self.boxes.take_back(request);
+        Ok(replies)
     }
 
     /// Waits for the reply to a request. The request is large, so it is pinned where it is made, and

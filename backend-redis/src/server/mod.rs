@@ -16,6 +16,7 @@
 
 pub(crate) mod address;
 mod batch;
+mod boxes;
 mod check;
 mod clock;
 mod commands;

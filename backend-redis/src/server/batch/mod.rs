@@ -26,10 +26,12 @@
 //! - No request depends on the future or the runtime of another caller: the task runs on the
 //!   runtime of the connection. If that runtime shuts down, the outcome is reported as unknown.
 //!
-//! On a node of a cluster, the locks of a batch are in different slots. If the slot of a request is
-//! elsewhere, its reply is the node's error, and it is sent on its own to the node that the error
-//! names.
+//! On a node of a cluster, the locks of a batch are in different slots, which no transaction may
+//! have. So the acquisitions that would be one share a script with the releases: see [`recent`]. If
+//! the slot of a request is elsewhere, its reply is the node's error, and it is sent on its own to
+//! the node that the error names.
 
+mod recent;
 mod requests;
 
 use std::{

@@ -5,10 +5,12 @@ use std::{fmt, mem, sync::Arc};
 use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
 use tokio::sync::oneshot;
 
+use super::recent;
 use crate::{
+    cluster::Publishing,
     error,
     exclusive::{BatchOperation, BatchableRequest},
-    restore::{self, Sent},
+    restore::{self, Restored, Sent},
     script::{self, CallSize},
     server::{
         CommandConnection,
@@ -46,7 +48,7 @@ impl PendingRequest {
     }
 
     /// The request to be sent again, without the caller's expectation.
-    fn asked_for(mut self, send_alone: bool) -> Self {
+    pub(super) fn asked_for(mut self, send_alone: bool) -> Self {
         self.request.held_for = None;
         Self { send_alone, ..self }
     }
@@ -54,6 +56,10 @@ impl PendingRequest {
     pub(super) fn end(self, reply: RedisResult<Value>) {
         let _ = self.reply.send(reply);
     }
+}
+
+fn is_on_cluster(request: &BatchableRequest) -> bool {
+    request.publishing.is_some()
 }
 
 /// The error that a request would have got on its own.
@@ -83,13 +89,17 @@ impl Batch {
         let is_acquisition =
             |request: &BatchableRequest| !request.is_release() && !request.can_look();
         let acquisitions = requests.iter().filter(|pending| is_acquisition(&pending.request));
-        let are_many = acquisitions.count() > MANY;
         let (mut batch, mut shared) = (Self::default(), Vec::new());
+        let count = acquisitions.count();
+        batch.released.reserve_exact(requests.len() - count);
+        batch.restored.reserve_exact(count);
         for pending in requests {
             match &pending.request {
                 request if request.is_release() => batch.released.push(pending),
                 request if request.can_look() => batch.looks.push(pending),
-                request if are_many && request.least().is_none() => shared.push(pending),
+                request if count > MANY && request.least().is_none() && !is_on_cluster(request) => {
+                    shared.push(pending);
+                }
                 request => match clock.propose(request) {
                     Proposal { source: TokenSource::Last(sent), .. } => {
                         batch.restored.push((pending, sent));
@@ -111,20 +121,23 @@ impl Batch {
         batch
     }
 
-    /// The acquisitions without a script, in transactions. On a cluster, the keys of a transaction
-    /// have to be in the same slot.
-    fn transactions(&self) -> impl Iterator<Item = &[(PendingRequest, Sent)]> {
-        let is_on_cluster =
-            |(pending, _): &(PendingRequest, _)| pending.request.publishing.is_some();
-        let most = if self.restored.iter().any(is_on_cluster) { 1 } else { self.restored.len() };
-        self.restored.chunks(most.max(1))
+    /// The acquisitions without a script are one transaction. On a cluster its keys have to be in
+    /// the same slot, so more than one share a script, with the releases: see [`recent`].
+    fn recent(&self) -> Option<Publishing> {
+        match self.restored.as_slice() {
+            [(PendingRequest { request, .. }, _), _, ..] => request.publishing,
+            _ => None,
+        }
     }
 
     /// The commands of the batch, or `None` if it is empty.
     pub(super) fn commands(&self, by_digest: bool) -> Option<Pipeline> {
         let (released, restored) = (self.released.len(), self.restored.len());
         let mut commands = Pipeline::with_capacity(2 * released + 4 * restored + FEW);
-        self.released.iter().for_each(|pending| pending.request.add_release(&mut commands));
+        let recent = self.recent();
+        if recent.is_none() {
+            self.released.iter().for_each(|pending| pending.request.add_release(&mut commands));
+        }
         if !self.shared.is_empty() {
             commands.add_command(self.script_command(by_digest));
         }
@@ -136,8 +149,11 @@ impl Batch {
             }
             commands.add_command(look);
         }
-        for transaction in self.transactions() {
-            let requests = transaction.iter().map(|(pending, sent)| (&pending.request, *sent));
+        if let Some(publishing) = recent {
+            let (released, acquired) = (&self.released, &self.restored);
+            commands.add_command(recent::command(released, acquired, publishing, by_digest));
+        } else if !self.restored.is_empty() {
+            let requests = self.restored.iter().map(|(pending, sent)| (&pending.request, *sent));
             restore::add_commands(&mut commands, requests);
         }
         for (PendingRequest { request, .. }, proposal) in &self.alone {
@@ -193,12 +209,15 @@ impl Batch {
     ) -> NotCarriedOut {
         let clock = &connection.clock;
         let (mut replies, mut again) = (replies.into_iter(), NotCarriedOut::default());
-        let released = mem::take(&mut self.released).into_iter().map(|pending| {
-            let reply = pending.request.take_released(&mut replies);
-            let reply = clock.accept_release(&pending.request, reply);
-            (pending, Ok(reply))
-        });
-        let mut settled: Vec<_> = released.collect();
+        let recent = self.recent();
+        let mut settled = Vec::with_capacity(self.len());
+        if recent.is_none() {
+            settled.extend(mem::take(&mut self.released).into_iter().map(|pending| {
+                let reply = pending.request.take_released(&mut replies);
+                let reply = clock.accept_release(&pending.request, reply);
+                (pending, Ok(reply))
+            }));
+        }
         if !self.shared.is_empty() {
             let reply = connection.checked(replies.next().unwrap_or(Value::Nil));
             settle_shared(mem::take(&mut self.shared), reply, connection, &mut again);
@@ -207,16 +226,16 @@ impl Batch {
             let reply = connection.checked(replies.next().unwrap_or(Value::Nil));
             settled.extend(settle_looks(mem::take(&mut self.looks), reply, connection, &mut again));
         }
-        let mut outcomes = Vec::with_capacity(self.restored.len());
-        for transaction in self.transactions() {
-            let sent = transaction.iter().map(|(_, sent)| *sent);
+        if recent.is_some() {
+            let reply = replies.next().unwrap_or(Value::Nil);
+            let (released, acquired) = (self.released, self.restored);
+            recent::settle(released, acquired, reply, connection, &mut settled, &mut again);
+        } else if !self.restored.is_empty() {
+            let mut outcomes = Vec::with_capacity(self.restored.len());
+            let sent = self.restored.iter().map(|(_, sent)| *sent);
             restore::take_replies(&mut replies, sent, &mut outcomes);
-        }
-        for ((pending, _), outcome) in self.restored.into_iter().zip(outcomes) {
-            match clock.accept_restored(&pending.request, outcome) {
-                Ok(reply) => settled.push((pending, Ok(reply))),
-                Err(Retry::Now) => again.refused.push(pending),
-                Err(Retry::AfterUndo { is_new }) => again.undone.push((pending, is_new)),
+            for ((pending, _), outcome) in self.restored.into_iter().zip(outcomes) {
+                again.restored(pending, clock, outcome, &mut settled);
             }
         }
         for (pending, proposal) in self.alone {
@@ -226,6 +245,11 @@ impl Batch {
         }
         pass_on(settled, connection, &mut again);
         again
+    }
+
+    /// The number of requests that do not share [the script](Self::script_command).
+    fn len(&self) -> usize {
+        self.released.len() + self.looks.len() + self.restored.len() + self.alone.len()
     }
 
     /// Passes an error of the connection on.
@@ -249,6 +273,23 @@ pub(super) struct NotCarriedOut {
     /// Acquisitions that have to be undone first. The flag is `true` if their tokens have to be
     /// undone too.
     pub(super) undone: Vec<(PendingRequest, bool)>,
+}
+
+impl NotCarriedOut {
+    /// Adds an acquisition to `settled`, unless it is to be sent again in another way.
+    pub(super) fn restored(
+        &mut self,
+        pending: PendingRequest,
+        clock: &ServerClock,
+        outcome: Restored,
+        settled: &mut Vec<(PendingRequest, RedisResult<Value>)>,
+    ) {
+        match clock.accept_restored(&pending.request, outcome) {
+            Ok(reply) => settled.push((pending, Ok(reply))),
+            Err(Retry::Now) => self.refused.push(pending),
+            Err(Retry::AfterUndo { is_new }) => self.undone.push((pending, is_new)),
+        }
+    }
 }
 
 /// Passes on the replies to requests that were sent as commands of their own.

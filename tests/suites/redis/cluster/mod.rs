@@ -7,6 +7,7 @@ mod demand;
 mod directory;
 mod failover;
 mod migration;
+mod recent;
 mod silence;
 mod succeeded;
 mod wakeups;

@@ -1,0 +1,278 @@
+//! Locks that were released a moment ago are acquired together, by one call of each node. The
+//! answers do not reveal it.
+
+use std::collections::BTreeMap;
+
+use lockcore::backend::{AcquireOutcome, AcquireRequest, ReleaseOutcome};
+use lockcore_redis::{Credentials, RedisBackend};
+use lockcore_testkit::{Feature, RedisCluster, RedisServer, server_lacks};
+
+use super::{backend, name_at};
+use crate::{
+    batches::{batch, begin, end, exclusive, is_granted, outcome},
+    errors::{LEAST_RIGHTS, set_user},
+    steps::{enters, hash, pttl, releases},
+    support::soon,
+};
+
+/// Enough locks for several batches.
+const LOCKS: usize = 24;
+
+async fn cluster() -> RedisCluster {
+    RedisCluster::builder().replicas_each(0).start().await
+}
+
+/// Locks whose slots are all at node 0.
+async fn requests(cluster: &RedisCluster) -> Vec<AcquireRequest> {
+    let mut requests = Vec::new();
+    for number in 0..LOCKS {
+        requests.push(exclusive(&name_at(cluster, 0, &format!("locks:{number}")).await, number));
+    }
+    requests
+}
+
+fn token_key(request: &AcquireRequest) -> String {
+    format!("redisson_lock_token:{{{}}}", request.name.as_str())
+}
+
+async fn last_token(server: &RedisServer, request: &AcquireRequest) -> u64 {
+    server.query(&["GET", &token_key(request)]).await
+}
+
+/// Acquires all locks after a release and a `change`, until most were acquired together without
+/// their scripts. Returns the outcomes.
+async fn acquired_together(
+    server: &RedisServer,
+    client: &RedisBackend,
+    requests: &[AcquireRequest],
+    mut change: impl AsyncFnMut(),
+) -> Vec<AcquireOutcome> {
+    soon("locks that are acquired together", async {
+        loop {
+            batch(client, requests).await;
+            change().await;
+            let before = server.calls_of("restore").await;
+            let tasks: Vec<_> = requests.iter().map(|request| begin(client, request)).collect();
+            let mut outcomes = Vec::new();
+            for task in tasks {
+                outcomes.push(outcome(task).await.unwrap());
+            }
+            if server.calls_of("restore").await - before > 2 * LOCKS as u64 / 3 {
+                return outcomes;
+            }
+            let _: redis::Value = server.query(&["FLUSHALL"]).await;
+        }
+    })
+    .await
+}
+
+async fn assert_all_released(client: &RedisBackend, requests: &[AcquireRequest]) {
+    let tasks: Vec<_> = requests.iter().map(|request| end(client, request)).collect();
+    for task in tasks {
+        assert_eq!(outcome(task).await.unwrap(), ReleaseOutcome::Released);
+    }
+}
+
+fn token(outcome: &AcquireOutcome) -> u64 {
+    match outcome {
+        AcquireOutcome::Acquired { token } => u64::from(*token),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn each_node_is_called_once_for_many_locks() {
+    if server_lacks(Feature::LastingRestore) {
+        return;
+    }
+    let cluster = cluster().await;
+    let (server, client) = (cluster.node(0), backend(&cluster).connect().await.unwrap());
+    let all = requests(&cluster).await;
+    let mut last = BTreeMap::new();
+    let outcomes = acquired_together(server, &client, &all, async || {
+        for request in &all {
+            last.insert(request.name.clone(), last_token(server, request).await);
+        }
+    })
+    .await;
+    for (request, outcome) in all.iter().zip(&outcomes) {
+        let key = request.name.as_str();
+        assert!(token(outcome) > last[&request.name], "{outcome:?} after {last:?}");
+        assert_eq!(last_token(server, request).await, token(outcome));
+        assert_eq!(hash(server, key).await, [(request.hold.owner().into(), "1".into())].into());
+        assert!((50_000..=60_000).contains(&pttl(server, key).await));
+        assert!((1..=86_400_000).contains(&pttl(server, &token_key(request)).await));
+    }
+    // Half of them are released together with the acquisition of others.
+    let (one, other) = all.split_at(LOCKS / 2);
+    assert_all_released(&client, other).await;
+    let count = async |command: &str| server.calls_of(command).await;
+    let mut most = 0;
+    for round in 0..200 {
+        let (held, free) = if round % 2 == 0 { (one, other) } else { (other, one) };
+        let publish = ["spublish", "publish"];
+        let before = [count("exec").await, count("restore").await];
+        let sent = count(publish[0]).await + count(publish[1]).await;
+        let releasing: Vec<_> = held.iter().map(|request| end(&client, request)).collect();
+        let acquiring: Vec<_> = free.iter().map(|request| begin(&client, request)).collect();
+        for task in releasing {
+            assert_eq!(outcome(task).await.unwrap(), ReleaseOutcome::Released);
+        }
+        for task in acquiring {
+            assert!(is_granted(task).await);
+        }
+        let sent = count(publish[0]).await + count(publish[1]).await - sent;
+        assert_eq!(sent, held.len() as u64, "messages in round {round}");
+        for request in held {
+            assert!(hash(server, request.name.as_str()).await.is_empty());
+        }
+        for request in free {
+            assert_eq!(hash(server, request.name.as_str()).await.len(), 1);
+        }
+        let transactions = count("exec").await - before[0];
+        assert!(transactions <= 1, "{transactions} transactions in round {round}");
+        most = most.max(count("restore").await - before[1]);
+        if most > LOCKS as u64 / 3 {
+            break;
+        }
+    }
+    assert!(most > LOCKS as u64 / 3, "at most {most} locks were acquired together");
+}
+
+#[tokio::test]
+async fn a_lock_that_is_held_again_is_refused_and_issues_no_token() {
+    if server_lacks(Feature::LastingRestore) {
+        return;
+    }
+    let cluster = cluster().await;
+    let (server, client) = (cluster.node(0), backend(&cluster).connect().await.unwrap());
+    let other = backend(&cluster).connect().await.unwrap();
+    let all = requests(&cluster).await;
+    let theirs = exclusive(all[7].name.as_str(), 77);
+    let mut last = 0;
+    let outcomes = acquired_together(server, &client, &all, async || {
+        last = u64::from(enters(&other, &theirs).await);
+    })
+    .await;
+    for (number, outcome) in outcomes.iter().enumerate() {
+        match outcome {
+            AcquireOutcome::Held { remaining: Some(_) } => assert_eq!(number, 7),
+            outcome => assert!(token(outcome) > 0 && number != 7, "{number}: {outcome:?}"),
+        }
+    }
+    assert_eq!(last_token(server, &theirs).await, last);
+    assert_eq!(releases(&other, &theirs).await, ReleaseOutcome::Released);
+}
+
+#[tokio::test]
+async fn a_token_that_is_lost_or_of_another_type_concerns_one_lock() {
+    if server_lacks(Feature::LastingRestore) {
+        return;
+    }
+    let cluster = cluster().await;
+    let (server, client) = (cluster.node(0), backend(&cluster).connect().await.unwrap());
+    let all = requests(&cluster).await;
+    let lost = token_key(&all[5]);
+    let before: [u64; 2] = server.query::<Vec<u64>>(&["TIME"]).await.try_into().unwrap();
+    let outcomes = acquired_together(server, &client, &all, async || {
+        let _: i64 = server.query(&["DEL", &lost]).await;
+    })
+    .await;
+    let all_are_by_the_clock =
+        outcomes.iter().all(|outcome| token(outcome) > before[0] * 1_000_000 + before[1]);
+    assert!(all_are_by_the_clock, "{outcomes:?}");
+    assert!((1..=86_400_000).contains(&pttl(server, &lost).await));
+    assert_all_released(&client, &all).await;
+
+    // Scripts refuse such a lock.
+    let (strange, good) = (&all[5], [&all[..5], &all[6..]].concat());
+    soon("locks that are acquired together", async {
+        loop {
+            batch(&client, &all).await;
+            let _: i64 = server.query(&["DEL", &lost]).await;
+            let _: i64 = server.query(&["RPUSH", &lost, "element"]).await;
+            let before = server.calls_of("restore").await;
+            let tasks: Vec<_> = good.iter().map(|request| begin(&client, request)).collect();
+            let refused = begin(&client, strange);
+            for task in tasks {
+                assert!(is_granted(task).await);
+            }
+            outcome(refused).await.unwrap_err();
+            assert!(hash(server, strange.name.as_str()).await.is_empty());
+            let spent = server.calls_of("restore").await - before;
+            assert_all_released(&client, &good).await;
+            let _: i64 = server.query(&["DEL", &lost]).await;
+            if spent > LOCKS as u64 / 2 {
+                return;
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_script_that_the_server_has_forgotten_is_sent_again() {
+    if server_lacks(Feature::LastingRestore) {
+        return;
+    }
+    let cluster = cluster().await;
+    let (server, client) = (cluster.node(0), backend(&cluster).connect().await.unwrap());
+    let all = requests(&cluster).await;
+    for _ in 0..3 {
+        acquired_together(server, &client, &all, async || ()).await;
+        let _: String = server.query(&["SCRIPT", "FLUSH"]).await;
+        assert_all_released(&client, &all).await;
+        batch(&client, &all).await;
+    }
+}
+
+#[tokio::test]
+async fn a_slot_that_moves_does_not_end_it() {
+    if server_lacks(Feature::LastingRestore) {
+        return;
+    }
+    let cluster = cluster().await;
+    let (server, client) = (cluster.node(0), backend(&cluster).connect().await.unwrap());
+    let all = requests(&cluster).await;
+    let slot = cluster.slot_of(all[3].name.as_str()).await;
+    for target in [1, 0, 1, 0] {
+        for _ in 0..5 {
+            batch(&client, &all).await;
+        }
+        let acquiring: Vec<_> = all.iter().map(|request| begin(&client, request)).collect();
+        cluster.migrate_slot(slot, target).await;
+        for task in acquiring {
+            assert!(is_granted(task).await);
+        }
+        assert_all_released(&client, &all).await;
+        batch(&client, &all).await;
+    }
+    acquired_together(server, &client, &all, async || ()).await;
+    assert_all_released(&client, &all).await;
+}
+
+#[tokio::test]
+async fn a_user_without_the_right_is_served_by_other_scripts() {
+    if server_lacks(Feature::LastingRestore) || server_lacks(Feature::ChannelRights) {
+        return;
+    }
+    let cluster = cluster().await;
+    let all = requests(&cluster).await;
+    for missing in ["restore", "incrby"] {
+        let rights = format!("{LEAST_RIGHTS} +asking +cluster|slots +cluster|info +spublish");
+        for node in 0..3 {
+            let rights = format!("reset on >pw {rights} -{missing}");
+            set_user(cluster.node(node), "worker", &rights).await;
+        }
+        let worker = backend(&cluster).credentials(Credentials::new("worker", "pw"));
+        let worker = worker.connect().await.unwrap();
+        for _ in 0..10 {
+            batch(&worker, &all).await;
+        }
+        let server = cluster.node(0);
+        assert_eq!(server.keys_without_expiry().await, Vec::<String>::new(), "{missing}");
+        for request in &all {
+            assert!(hash(server, request.name.as_str()).await.is_empty(), "{missing}");
+        }
+    }
+}
