@@ -211,6 +211,10 @@ pub(super) async fn reset_midway(run: Run) -> Result<Report> {
 /// longer it takes to connect.
 const ANSWERED: u64 = 12;
 
+/// The commands that a lost reply may cost. The client reconnects, subscribes again, and undoes and
+/// repeats the requests that were pending: one for each of its tasks.
+const COMMANDS_FOR_A_LOST_ANSWER: u64 = 16;
+
 /// #39: requests are carried out, but their replies are lost with the connection: every k-th in
 /// turn.
 /// Counts are exact, no lock is held twice or orphaned, holds are not lost.
@@ -240,9 +244,9 @@ pub(super) async fn replies_lost(run: Run) -> Result<Report> {
     }
     scene.networks.iter().for_each(Network::heal);
     scene.expect(lost > 20, format!("the rig: {lost} replies were to be lost"));
+    let lost: u64 = scene.networks.iter().map(Network::lost_answers).sum();
     scene.note(format!("{lost} replies lost"));
-    // Each costs a connection. The requests that were pending there are undone and sent again.
-    let commands = 2 * ANSWERED * lost;
+    let commands = COMMANDS_FOR_A_LOST_ANSWER * lost;
     scene.finish(Judge { commands, ..Judge::default() }).await
 }
 
@@ -293,7 +297,10 @@ pub(super) async fn latency(run: Run) -> Result<Report> {
         Deployment::Etcd => 2 * LEASE,
         _ => Duration::from_secs(3),
     };
-    let judge = Judge { losses: true, recovery, ..Judge::default() };
+    // A fair waiter whose answer is late asks again for what it was handed, which begins the lease
+    // anew. The server does that as long as its place in the queue would have lasted.
+    let asked_again = scene.setup.queue_timeout;
+    let judge = Judge { losses: true, recovery, asked_again, ..Judge::default() };
     // On a quorum, several requests have failed by then.
     scene.finish(Judge { failures: &["Backend(Unavailable)"], ..judge }).await
 }

@@ -491,8 +491,13 @@ fn tokens() -> Vec<Bug> {
         ),
         bug(
             "a hold without a script counts although the last token was lost",
-            [redis("Restored::of").condition("sent.last").becomes("true")],
+            [redis("Restored::of_script").condition("sent.last").becomes("true")],
             redis_suites("restored::a_lost_token"),
+        ),
+        bug(
+            "a lock of several that is held is granted once more",
+            [lua("batch_of_recent.lua").condition("reply.ok").becomes("true")],
+            redis_suites("cluster::recent::"),
         ),
         bug(
             "a token follows one that is far behind the clock",

@@ -103,6 +103,11 @@ impl Network {
         self.servers.iter().any(Proxy::has_lost_answer)
     }
 
+    /// The number of answers that have been lost so far.
+    pub(crate) fn lost_answers(&self) -> u64 {
+        self.servers.iter().map(Proxy::lost_answers).sum()
+    }
+
     /// The number of script calls that servers have answered.
     pub(crate) fn answers(&self) -> u64 {
         self.servers.iter().map(Proxy::answers).sum()

@@ -43,6 +43,8 @@ pub(crate) struct Judge {
     pub(crate) told: Option<Duration>,
     /// `true` if this run must lose updates.
     pub(crate) must_lose_updates: bool,
+    /// How much longer than its lease a hold of a fair lock may last that no client knows of.
+    pub(crate) asked_again: Duration,
     /// The maximum growth of the clients' memory, in kB.
     pub(crate) growth: usize,
     /// The commands that clients may send because of what the fault does to their connections.
@@ -61,6 +63,7 @@ impl Default for Judge {
             always_failures: &["Backend(Timeout)", "Backend(Connection)", "Lost"],
             told: None,
             must_lose_updates: false,
+            asked_again: Duration::ZERO,
             growth: 16_000,
             commands: 0,
         }
@@ -193,7 +196,7 @@ impl Scene {
             &operations,
             &events,
             known.as_ref().map(|(truth, _)| truth),
-            |name| self.unknown_ends_within(name),
+            |name| self.unknown_ends_within(name, judge.asked_again),
             slack,
         ));
         let (lease, grace) = (self.ends_within(), judge.recovery);

@@ -175,14 +175,13 @@ impl Scene {
         self.setup.lease + self.on.late()
     }
 
-    /// The time limit for the end of a hold of the lock `name` that no client knows of.
-    pub(crate) fn unknown_ends_within(&self, name: &str) -> Duration {
-        if !name.contains(Kind::Fair.short()) {
-            return self.ends_within();
+    /// The time limit for the end of a hold of the lock `name` that no client knows of. If the lock is
+    /// fair, it may last longer by `asked_again`.
+    pub(crate) fn unknown_ends_within(&self, name: &str, asked_again: Duration) -> Duration {
+        match name.contains(Kind::Fair.short()) {
+            true => self.ends_within() + asked_again,
+            false => self.ends_within(),
         }
-        // A waiter may ask once more for what it was handed, which begins the lease anew. It asks
-        // every third of its time in the queue, until there is no answer.
-        self.ends_within() + self.setup.queue_timeout / 3 + self.setup.response_timeout
     }
 
     /// The locks that all clients work on.

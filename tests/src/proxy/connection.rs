@@ -281,10 +281,10 @@ impl Connection {
             return false;
         }
         let number = self.shared.answers.fetch_add(1, Ordering::SeqCst) + 1;
-        self.shared
-            .lose_answer
-            .compare_exchange(number, 0, Ordering::SeqCst, Ordering::SeqCst)
-            .is_ok()
+        let lose = &self.shared.lose_answer;
+        let is_lost = lose.compare_exchange(number, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+        self.shared.lost_answers.fetch_add(is_lost.into(), Ordering::SeqCst);
+        is_lost
     }
 
     /// How many of `bytes` bytes may pass before the connection is reset.

@@ -106,6 +106,8 @@ struct Shared {
     answers: AtomicU64,
     /// The number of the answer to a request of a lock that is replaced by a reset; 0 for none.
     lose_answer: AtomicU64,
+    /// The number of answers that were replaced so far.
+    lost_answers: AtomicU64,
     /// The number of bytes to clients until a reset; `u64::MAX` for none.
     reset_after: AtomicU64,
     /// The delay of the next request of a lock in ns, even if its client leaves.
@@ -152,6 +154,7 @@ impl Proxy {
             open: watch::Sender::default(),
             answers: AtomicU64::new(0),
             lose_answer: AtomicU64::new(0),
+            lost_answers: AtomicU64::new(0),
             reset_after: AtomicU64::new(u64::MAX),
             delay_next: AtomicU64::new(0),
             frozen: watch::Sender::default(),
@@ -235,6 +238,12 @@ impl Proxy {
     #[must_use]
     pub fn has_lost_answer(&self) -> bool {
         self.shared.lose_answer.load(Ordering::SeqCst) == 0
+    }
+
+    /// The number of answers that [`lose_answer`](Self::lose_answer) has lost so far.
+    #[must_use]
+    pub fn lost_answers(&self) -> u64 {
+        self.shared.lost_answers.load(Ordering::SeqCst)
     }
 
     /// Resets a connection after `bytes` more bytes to clients, whatever messages they belong to.

@@ -42,6 +42,7 @@ async fn an_answer_is_lost_after_the_request_was_carried_out() {
     assert_eq!(count(&mut connection).await.unwrap(), 1);
     count(&mut connection).await.unwrap_err();
     assert!(proxy.has_lost_answer());
+    assert_eq!(proxy.lost_answers(), 1);
     let mut again = connect(&proxy).await.unwrap();
     assert_eq!(count(&mut again).await.unwrap(), 3, "the second was carried out");
 }
