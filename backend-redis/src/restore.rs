@@ -53,32 +53,44 @@ pub(crate) fn add_commands<'a>(
     commands.cmd("EXEC");
 }
 
-/// Adds the arguments of an acquisition by `batch_of_recent.lua`.
-pub(crate) fn add_arguments(command: &mut Cmd, request: &BatchableRequest, sent: Sent) {
-    let hold = hash_with_one_hold(request.hold.owner());
-    command.arg(request.keys.as_str()).arg(request.keys.token());
-    command.arg(millis(request.lease()).max(1)).arg(hold).arg(sent.step);
+/// Adds the arguments of acquisitions by `batch_of_recent.lua`.
+pub(crate) fn add_arguments<'a>(
+    command: &mut Cmd,
+    acquisitions: impl IntoIterator<Item = (&'a BatchableRequest, Sent)>,
+) {
+    let mut hold = Vec::new();
+    for (request, sent) in acquisitions {
+        hold.clear();
+        add_hash_with_one_hold(&mut hold, request.hold.owner());
+        command.arg(request.keys.as_str()).arg(request.keys.token());
+        command.arg(millis(request.lease()).max(1)).arg(hold.as_slice()).arg(sent.step);
+    }
 }
 
-/// A hash with the field `owner` and the value 1, as `DUMP` returns it: a type, the value as in an
+/// A hash with the field `owner` and the value 1, as `DUMP` returns it.
+fn hash_with_one_hold(owner: &str) -> Vec<u8> {
+    let mut dump = Vec::with_capacity(24 + owner.len());
+    add_hash_with_one_hold(&mut dump, owner);
+    dump
+}
+
+/// Adds a hash with the field `owner` and the value 1 to an empty `dump`: a type, the value as in an
 /// RDB file, the version of that format, and a checksum of all this.
 ///
 /// The type is the oldest one of a hash, and the version that of Redis 2.6, which all servers read.
-fn hash_with_one_hold(owner: &str) -> Vec<u8> {
+fn add_hash_with_one_hold(dump: &mut Vec<u8>, owner: &str) {
     const HASH: u8 = 4;
     const FIELDS: u8 = 1;
     const VERSION: [u8; 2] = 6_u16.to_le_bytes();
     const CHECKSUM: Crc<u64> = Crc::<u64>::new(&CRC_64_REDIS);
-    let mut dump = Vec::with_capacity(24 + owner.len());
     dump.extend([HASH, FIELDS]);
-    add_length(&mut dump, owner.len());
+    add_length(dump, owner.len());
     dump.extend(owner.as_bytes());
-    add_length(&mut dump, 1);
+    add_length(dump, 1);
     dump.push(b'1');
     dump.extend(VERSION);
-    let checksum = CHECKSUM.checksum(&dump);
+    let checksum = CHECKSUM.checksum(dump);
     dump.extend(checksum.to_le_bytes());
-    dump
 }
 
 /// Adds a length: in six bits of a byte, or in the four bytes that follow one.

@@ -59,8 +59,12 @@ pub(crate) async fn keys(client: &Client) -> Vec<String> {
 
 /// All current leases.
 pub(crate) async fn leases(client: &Client) -> Vec<i64> {
-    // A member lists the leases that it has heard of. Before it answers this, it catches up.
-    client.kv_client().get("any key", None).await.unwrap();
+    // A member lists the leases that it has heard of. Before it answers this, it catches up. While
+    // the leader changes, it fails.
+    soon("an answer of the leader", async {
+        while client.kv_client().get("any key", None).await.is_err() {}
+    })
+    .await;
     client.lease_client().leases().await.unwrap().leases().iter().map(|lease| lease.id()).collect()
 }
 

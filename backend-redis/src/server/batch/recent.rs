@@ -32,9 +32,8 @@ pub(super) fn command(
     for PendingRequest { request, .. } in released {
         command.arg(request.keys.as_str()).arg(request.hold.owner()).arg(request.keys.channel());
     }
-    for (PendingRequest { request, .. }, sent) in acquired {
-        restore::add_arguments(&mut command, request, *sent);
-    }
+    let acquisitions = acquired.iter().map(|(pending, sent)| (&pending.request, *sent));
+    restore::add_arguments(&mut command, acquisitions);
     command
 }
 
