@@ -63,7 +63,8 @@ pub(crate) fn add_arguments<'a>(
         hold.clear();
         add_hash_with_one_hold(&mut hold, request.hold.owner());
         command.arg(request.keys.as_str()).arg(request.keys.token());
-        command.arg(millis(request.lease()).max(1)).arg(hold.as_slice()).arg(sent.step);
+        command.arg(millis(request.lease()).max(1)).arg(hold.as_slice());
+        command.arg(sent.step).arg(sent.least());
     }
 }
 
@@ -139,6 +140,11 @@ pub(crate) struct Sent {
 }
 
 impl Sent {
+    /// The least token that may be the last one afterwards, unless it was lost.
+    fn least(self) -> u64 {
+        self.last.saturating_add(self.step)
+    }
+
     /// Returns `true` if the reply to `INCRBY` says that there was no last token.
     fn is_first(self, reply: &Value) -> bool {
         matches!(reply, Value::Int(last) if u64::try_from(*last) == Ok(self.step))
@@ -193,7 +199,10 @@ impl Restored {
     /// Reads the results of one acquisition in a transaction.
     fn of(results: &[Value], sent: Sent) -> Self {
         match results {
-            [Value::Okay, issued @ Value::Int(_)] => Self::of_script(issued, sent),
+            [Value::Okay, Value::Int(last)] => match u64::try_from(*last) {
+                Ok(last) if last >= sent.least() => Self::Granted { last },
+                _ => Self::WithoutToken { is_new: sent.is_first(&results[1]) },
+            },
             [Value::Okay, Value::ServerError(_)] => Self::WithoutToken { is_new: false },
             // The lock is held, but its last token was lost.
             [Value::ServerError(_), issued] if sent.is_first(issued) => {
@@ -209,9 +218,10 @@ impl Restored {
     /// Reads the reply of `batch_of_recent.lua` to one acquisition.
     pub(crate) fn of_script(reply: &Value, sent: Sent) -> Self {
         match reply {
+            Value::Int(0) => Self::NotGranted,
             Value::Int(last) => match u64::try_from(*last) {
-                Ok(last) if last >= sent.last + sent.step => Self::Granted { last },
-                _ => Self::WithoutToken { is_new: sent.is_first(reply) },
+                Ok(last) if last >= sent.least() => Self::Granted { last },
+                _ => Self::Stray,
             },
             Value::ServerError(refusal) => Self::refused(refusal),
             _ => Self::Stray,
@@ -232,14 +242,20 @@ pub(crate) fn add_undo(commands: &mut Pipeline, request: &BatchableRequest, is_n
     request.add_release(commands);
 }
 
-/// Takes the replies to [`add_undo`]. Returns `true` if the acquisition is undone.
+/// Takes the replies to [`add_undo`]. Returns whether the acquisition is undone, or `None` if the
+/// replies belong to other requests.
 pub(crate) fn take_undone(
     replies: &mut impl Iterator<Item = Value>,
     request: &BatchableRequest,
     is_new: bool,
-) -> bool {
-    let has_expiry = !is_new || matches!(replies.next(), Some(Value::Int(_)));
-    matches!(request.take_released(replies), Value::Int(_)) && has_expiry
+) -> Option<bool> {
+    let is_done = |reply| match reply {
+        Value::Int(_) => Some(true),
+        Value::ServerError(_) => Some(false),
+        _ => None,
+    };
+    let has_expiry = !is_new || is_done(replies.next().unwrap_or(Value::Nil))?;
+    Some(is_done(request.take_released(replies))? && has_expiry)
 }
 
 fn refusal(reply: &Value) -> Option<&ServerError> {
@@ -257,9 +273,16 @@ fn is_for_good(refusal: &ServerError) -> bool {
         |details: &str| details.contains("NOPERM") || details.contains("no permissions");
     match refusal.code() {
         "EXECABORT" => refusal.details().is_some_and(is_of_right),
-        "ERR" => !refusal.details().is_some_and(error::is_of_slot),
+        "ERR" => {
+            !refusal.details().is_some_and(|text| error::is_of_slot(text) || is_of_value(text))
+        }
         code => code == "NOPERM",
     }
+}
+
+/// Returns `true` for an error of `INCRBY` that concerns the stored token.
+fn is_of_value(text: &str) -> bool {
+    text.contains("not an integer") || text.contains("would overflow")
 }
 
 #[cfg(test)]
@@ -351,13 +374,18 @@ mod tests {
     fn a_script_grants_a_lock_or_does_not() {
         let outcome = |reply| Restored::of_script(&reply, Sent { last: 7, step: 2 });
         assert_eq!(outcome(Value::Int(9)), Restored::Granted { last: 9 });
-        let busy = error("BUSYKEY Target key name already exists.");
-        assert_eq!(outcome(busy), Restored::NotGranted);
-        // The last token was lost, or is of another type.
-        for (last, is_new) in [(8, false), (2, true), (0, false), (-1, false)] {
-            assert_eq!(outcome(Value::Int(last)), Restored::WithoutToken { is_new });
+        for refusal in [
+            "BUSYKEY Target key name already exists.",
+            "WRONGTYPE Operation against a key holding the wrong kind of value",
+            "ERR value is not an integer or out of range",
+        ] {
+            assert_eq!(outcome(error(refusal)), Restored::NotGranted, "{refusal}");
         }
-        for stray in [Value::Nil, Value::Okay, Value::Array(Vec::new())] {
+        let forbidden = error("ERR The user executing the script can't run this command");
+        assert_eq!(outcome(forbidden), Restored::NotPossible);
+        // The last token was lost.
+        assert_eq!(outcome(Value::Int(0)), Restored::NotGranted);
+        for stray in [Value::Nil, Value::Okay, Value::Int(8), Value::Int(-1)] {
             assert_eq!(outcome(stray), Restored::Stray);
         }
     }

@@ -4,18 +4,21 @@
 -- released nor acquired: one that is free cannot be stored in such a slot.
 --
 -- No lock is released twice or acquired twice. One that is released may be acquired too, and is
--- released first.
+-- released first. When memory is full, the server refuses commands that need memory until the
+-- script has written. So an acquisition that shares a batch with a release is granted even then.
 --
--- ARGV  1 number of locks to release
+-- ARGV  1 number of the call, which begins the reply
+--       2 number of locks to release
 --       then for each of them: lock, owner, channel
 --       then for each lock to acquire: lock, last fencing token, lease in ms, the serialized hold,
---           the number to add to the last token
--- Reply for each release: the reply of HDEL
---       then for each acquisition: the last token, or 0 if the lock is stored without a later
---           one, or the error that RESTORE failed with
-local call, replies, count = redis.pcall, {}, 0
-local acquired = 2 + 3 * ARGV[1]
-for i = 2, acquired - 1, 3 do
+--           the number to add to the last token, and the least that this may result in
+-- Reply the number of the call
+--       then for each release: the reply of HDEL
+--       then for each acquisition: its last token, or 0 if the last one was lost, or the error of
+--           the command that failed. Unless there is a token, nothing is stored
+local call, replies, count = redis.pcall, {ARGV[1]}, 1
+local acquired = 3 + 3 * ARGV[2]
+for i = 3, acquired - 1, 3 do
     local deleted = call('HDEL', ARGV[i], ARGV[i + 1])
     if type(deleted) == 'number' then
         redis.pcall('PUBLISH', ARGV[i + 2], '0')
@@ -23,11 +26,18 @@ for i = 2, acquired - 1, 3 do
     count = count + 1
     replies[count] = deleted
 end
-for i = acquired, #ARGV, 5 do
+for i = acquired, #ARGV, 6 do
     local reply = call('RESTORE', ARGV[i], ARGV[i + 2], ARGV[i + 3])
     if reply.ok then
-        local issued = call('INCRBY', ARGV[i + 1], ARGV[i + 4])
-        reply = type(issued) == 'number' and issued or 0
+        reply = call('INCRBY', ARGV[i + 1], ARGV[i + 4])
+        if type(reply) ~= 'number' then
+            call('DEL', ARGV[i])
+        elseif reply < tonumber(ARGV[i + 5]) then
+            call('DEL', ARGV[i])
+            -- If there was no token, it has no expiry.
+            call('PEXPIRE', ARGV[i + 1], '86400000')
+            reply = 0
+        end
     end
     count = count + 1
     replies[count] = reply

@@ -43,6 +43,9 @@ pub(crate) struct CommandConnection {
     pub(super) runtime: Handle,
     /// The requests that wait to be sent in batches.
     pub(super) queue: SendQueue,
+    /// Set once the server knows the script for [recent](super::batch) locks. Until then it is sent
+    /// with its source: a release that was refused would be behind later requests.
+    pub(super) knows_recent: AtomicBool,
     boxes: Boxes<RedisResult<Vec<Value>>>,
     pub(super) clock: ServerClock,
     /// The acquisitions that wait for replicas.
@@ -151,6 +154,7 @@ impl CommandConnection {
             inner,
             runtime,
             queue,
+            knows_recent: AtomicBool::new(false),
             boxes: Boxes::default(),
             clock: ServerClock::new(can_restore),
             unacknowledged,

@@ -491,13 +491,18 @@ fn tokens() -> Vec<Bug> {
         ),
         bug(
             "a hold without a script counts although the last token was lost",
-            [redis("Restored::of_script").condition("sent.last").becomes("true")],
+            [redis("Restored::of").condition("sent.least").becomes("true")],
             redis_suites("restored::a_lost_token"),
         ),
         bug(
             "a lock of several that is held is granted once more",
             [lua("batch_of_recent.lua").condition("reply.ok").becomes("true")],
-            redis_suites("cluster::recent::"),
+            redis_suites("cluster::recent::a_lock"),
+        ),
+        bug(
+            "the reply to another request is taken for that to a batch",
+            [redis("CallNumber::begins").body().becomes("reply != &Value::Nil")],
+            redis_suites("cluster::recent::the_reply"),
         ),
         bug(
             "a token follows one that is far behind the clock",

@@ -30,6 +30,10 @@
 //! have. So the acquisitions that would be one share a script with the releases: see [`recent`]. If
 //! the slot of a request is elsewhere, its reply is the node's error, and it is sent on its own to
 //! the node that the error names.
+//!
+//! If a server forgets its scripts (`SCRIPT FLUSH`), the requests that share one are sent again
+//! behind those that were sent meanwhile. So an acquisition may be refused because of an earlier
+//! release; the message of the release wakes its waiter.
 
 mod recent;
 mod requests;
@@ -40,7 +44,7 @@ use std::{
     hash::BuildHasher,
     io, mem,
     pin::pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
 };
 
 use lockcore::BackendError;
@@ -178,7 +182,7 @@ impl BatchSender {
         let (mut batch, mut in_flight) = (Batch::default(), None);
         let replies = connection.send_next(|| {
             batch = self.take();
-            let commands = batch.commands(true);
+            let commands = batch.commands(true, connection.knows_recent.load(Ordering::Relaxed));
             in_flight = commands.is_some().then(|| InFlight(&connection));
             commands
         });
@@ -287,7 +291,13 @@ impl CommandConnection {
         let mut replies = self.query_all(commands).await?.into_iter();
         let mut are_undone = true;
         for (request, is_new) in acquisitions {
-            are_undone &= restore::take_undone(&mut replies, request, is_new);
+            are_undone &= match restore::take_undone(&mut replies, request, is_new) {
+                Some(is_undone) => is_undone,
+                None => {
+                    self.lose_step();
+                    false
+                }
+            };
         }
         if are_undone {
             return Ok(());
@@ -302,7 +312,7 @@ impl CommandConnection {
         let replies = self.send_next(|| {
             let wanted = unknown.into_iter().filter(PendingRequest::is_wanted);
             batch = Batch::new(wanted.collect(), &self.clock);
-            batch.commands(false)
+            batch.commands(false, false)
         });
         match replies.await {
             None => {}

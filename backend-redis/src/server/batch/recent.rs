@@ -1,7 +1,10 @@
 //! The part of a batch on a node of a cluster that concerns locks that were released a moment ago:
 //! one script, `batch_of_recent.lua`, in the place of a transaction for each slot.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
 use redis::{Cmd, RedisResult, Value};
 
@@ -14,8 +17,26 @@ use crate::{
     server::CommandConnection,
 };
 
+/// The number of a call, which its reply begins with. Without it, the replies of batches of equal
+/// length would fit each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct CallNumber(u64);
+
+impl CallNumber {
+    /// A number that no other call of this process has.
+    pub(super) fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn begins(self, reply: &Value) -> bool {
+        matches!(reply, Value::BulkString(digits) if *digits == self.0.to_string().as_bytes())
+    }
+}
+
 /// The command that releases some locks and acquires others.
 pub(super) fn command(
+    number: CallNumber,
     released: &[PendingRequest],
     acquired: &[(PendingRequest, Sent)],
     publishing: Publishing,
@@ -24,11 +45,11 @@ pub(super) fn command(
     let requests = released.iter().chain(acquired.iter().map(|(pending, _)| pending));
     let size = CallSize {
         keys: 0,
-        args: 1 + 3 * released.len() + 5 * acquired.len(),
+        args: 2 + 3 * released.len() + 6 * acquired.len(),
         bytes: requests.map(|pending| 64 + pending.request.bytes()).sum(),
     };
     let mut command = script::BATCH_OF_RECENT.command(by_digest, Some(publishing), size);
-    command.arg(released.len());
+    command.arg(number.0).arg(released.len());
     for PendingRequest { request, .. } in released {
         command.arg(request.keys.as_str()).arg(request.hold.owner()).arg(request.keys.channel());
     }
@@ -39,6 +60,7 @@ pub(super) fn command(
 
 /// Adds the replies of the requests of [`command`] to `settled`, by its reply.
 pub(super) fn settle(
+    number: CallNumber,
     released: Vec<PendingRequest>,
     acquired: Vec<(PendingRequest, Sent)>,
     reply: Value,
@@ -46,22 +68,21 @@ pub(super) fn settle(
     settled: &mut Vec<(PendingRequest, RedisResult<Value>)>,
     again: &mut NotCarriedOut,
 ) {
-    let clock = &connection.clock;
-    let publishing = acquired.first().and_then(|(pending, _)| pending.request.publishing);
-    let count = released.len() + acquired.len();
+    let (clock, count) = (&connection.clock, 1 + released.len() + acquired.len());
     // An error of one request is among the replies.
     let reply = match reply {
         Value::Array(replies) => Ok(replies),
         other => connection.checked(other).map(|_| Vec::new()),
     };
-    let mut replies = match reply {
-        Ok(replies) if replies.len() == count => replies,
-        // The reply to another request.
-        Ok(_) => vec![Value::Nil; count],
+    let replies = match reply {
+        Ok(replies) => {
+            connection.knows_recent.store(true, Ordering::Relaxed);
+            replies
+        }
         Err(error) => {
             let requests = released.into_iter().chain(acquired.into_iter().map(|(one, _)| one));
             if script::is_unknown_script(&error) {
-                publishing.inspect(|publishing| load(connection, *publishing));
+                connection.knows_recent.store(false, Ordering::Relaxed);
                 again.unknown.extend(requests);
             } else if error::is_of_one_key(&error) {
                 connection.note_refused_batch(&error);
@@ -72,26 +93,19 @@ pub(super) fn settle(
             return;
         }
     };
-    let acquisitions = replies.split_off(released.len());
-    settled.extend(released.into_iter().zip(replies).map(|(pending, reply)| {
-        let reply = match reply {
-            Value::Int(_) | Value::ServerError(_) => reply,
+    let is_ours = replies.len() == count && number.begins(&replies[0]);
+    // Nil fails the request: this is the reply to another one.
+    let mut replies = replies.into_iter().skip(1).filter(|_| is_ours);
+    let mut next = || replies.next().unwrap_or(Value::Nil);
+    settled.extend(released.into_iter().map(|pending| {
+        let reply = match next() {
+            reply @ (Value::Int(_) | Value::ServerError(_)) => reply,
             _ => Value::Nil,
         };
         let reply = clock.accept_release(&pending.request, reply);
         (pending, Ok(reply))
     }));
-    for ((pending, sent), reply) in acquired.into_iter().zip(acquisitions) {
-        again.restored(pending, clock, Restored::of_script(&reply, sent), settled);
+    for (pending, sent) in acquired {
+        again.restored(pending, clock, Restored::of_script(&next(), sent), settled);
     }
-}
-
-/// Makes the script known to the server, by a call that does nothing. The next batch needs it.
-fn load(connection: &Arc<CommandConnection>, publishing: Publishing) {
-    let (command, connection) = (command(&[], &[], publishing, false), connection.clone());
-    connection.runtime.clone().spawn(async move {
-        if let Err(error) = connection.query(command).await {
-            tracing::debug!(%error, "failed to make a script known");
-        }
-    });
 }

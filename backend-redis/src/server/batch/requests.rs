@@ -5,7 +5,7 @@ use std::{fmt, mem, sync::Arc};
 use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
 use tokio::sync::oneshot;
 
-use super::recent;
+use super::recent::{self, CallNumber};
 use crate::{
     cluster::Publishing,
     error,
@@ -73,6 +73,8 @@ fn refusal(text: &str) -> RedisError {
 pub(super) struct Batch {
     /// The releases that need no script.
     released: Vec<PendingRequest>,
+    /// The number of the call for [`recent`] locks.
+    number: CallNumber,
     /// The requests that share a script: releases, then acquisitions.
     shared: Vec<PendingRequest>,
     /// The acquisitions of locks that are most likely held, as their callers know.
@@ -89,7 +91,8 @@ impl Batch {
         let is_acquisition =
             |request: &BatchableRequest| !request.is_release() && !request.can_look();
         let acquisitions = requests.iter().filter(|pending| is_acquisition(&pending.request));
-        let (mut batch, mut shared) = (Self::default(), Vec::new());
+        let number = CallNumber::next();
+        let (mut batch, mut shared) = (Self { number, ..Self::default() }, Vec::new());
         let count = acquisitions.count();
         batch.released.reserve_exact(requests.len() - count);
         batch.restored.reserve_exact(count);
@@ -131,7 +134,7 @@ impl Batch {
     }
 
     /// The commands of the batch, or `None` if it is empty.
-    pub(super) fn commands(&self, by_digest: bool) -> Option<Pipeline> {
+    pub(super) fn commands(&self, by_digest: bool, knows_recent: bool) -> Option<Pipeline> {
         let (released, restored) = (self.released.len(), self.restored.len());
         let mut commands = Pipeline::with_capacity(2 * released + 4 * restored + FEW);
         let recent = self.recent();
@@ -151,7 +154,9 @@ impl Batch {
         }
         if let Some(publishing) = recent {
             let (released, acquired) = (&self.released, &self.restored);
-            commands.add_command(recent::command(released, acquired, publishing, by_digest));
+            let command =
+                recent::command(self.number, released, acquired, publishing, knows_recent);
+            commands.add_command(command);
         } else if !self.restored.is_empty() {
             let requests = self.restored.iter().map(|(pending, sent)| (&pending.request, *sent));
             restore::add_commands(&mut commands, requests);
@@ -229,7 +234,8 @@ impl Batch {
         if recent.is_some() {
             let reply = replies.next().unwrap_or(Value::Nil);
             let (released, acquired) = (self.released, self.restored);
-            recent::settle(released, acquired, reply, connection, &mut settled, &mut again);
+            let number = self.number;
+            recent::settle(number, released, acquired, reply, connection, &mut settled, &mut again);
         } else if !self.restored.is_empty() {
             let mut outcomes = Vec::with_capacity(self.restored.len());
             let sent = self.restored.iter().map(|(_, sent)| *sent);
@@ -254,7 +260,7 @@ impl Batch {
 
     /// Passes an error of the connection on.
     pub(super) fn fail(self, failure: &RedisError) {
-        let Self { released, shared, looks, restored, alone } = self;
+        let Self { released, number: _, shared, looks, restored, alone } = self;
         let restored = restored.into_iter().map(|(pending, _)| pending);
         let alone = alone.into_iter().map(|(pending, _)| pending);
         let acquisitions = looks.into_iter().chain(restored).chain(alone);

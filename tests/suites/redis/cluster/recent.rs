@@ -3,9 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use lockcore::backend::{AcquireOutcome, AcquireRequest, ReleaseOutcome};
+use lockcore::{
+    BackendErrorKind,
+    backend::{AcquireOutcome, AcquireRequest, ReleaseOutcome},
+};
 use lockcore_redis::{Credentials, RedisBackend};
-use lockcore_testkit::{Feature, RedisCluster, RedisServer, server_lacks};
+use lockcore_testkit::{Feature, Proxy, RedisCluster, RedisServer, server_lacks};
 
 use super::{backend, name_at};
 use crate::{
@@ -182,6 +185,7 @@ async fn a_token_that_is_lost_or_of_another_type_concerns_one_lock() {
         outcomes.iter().all(|outcome| token(outcome) > before[0] * 1_000_000 + before[1]);
     assert!(all_are_by_the_clock, "{outcomes:?}");
     assert!((1..=86_400_000).contains(&pttl(server, &lost).await));
+    assert_eq!(server.keys_without_expiry().await, Vec::<String>::new());
     assert_all_released(&client, &all).await;
 
     // Scripts refuse such a lock.
@@ -258,10 +262,11 @@ async fn a_user_without_the_right_is_served_by_other_scripts() {
     }
     let cluster = cluster().await;
     let all = requests(&cluster).await;
+    let server = cluster.node(0);
     for missing in ["restore", "incrby"] {
-        let rights = format!("{LEAST_RIGHTS} +asking +cluster|slots +cluster|info +spublish");
+        let more = "+restore +multi +exec +asking +cluster|slots +cluster|info +spublish";
         for node in 0..3 {
-            let rights = format!("reset on >pw {rights} -{missing}");
+            let rights = format!("reset on >pw {LEAST_RIGHTS} {more} -{missing}");
             set_user(cluster.node(node), "worker", &rights).await;
         }
         let worker = backend(&cluster).credentials(Credentials::new("worker", "pw"));
@@ -269,10 +274,119 @@ async fn a_user_without_the_right_is_served_by_other_scripts() {
         for _ in 0..10 {
             batch(&worker, &all).await;
         }
-        let server = cluster.node(0);
+        // The first refusal is enough.
+        let restored = server.calls_of("restore").await;
+        batch(&worker, &all).await;
+        assert_eq!(server.calls_of("restore").await, restored, "without {missing}");
         assert_eq!(server.keys_without_expiry().await, Vec::<String>::new(), "{missing}");
         for request in &all {
             assert!(hash(server, request.name.as_str()).await.is_empty(), "{missing}");
         }
+    }
+}
+
+/// Lets the tasks run that are ready.
+async fn ticks() {
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn the_reply_to_another_request_grants_nothing() {
+    if server_lacks(Feature::LastingRestore) {
+        return;
+    }
+    let cluster = cluster().await;
+    let (server, all) = (cluster.node(0), requests(&cluster).await);
+    let proxy = Proxy::start(server.port()).await.unwrap();
+    let port = proxy.port().to_string();
+    let _: String = server.query(&["CONFIG", "SET", "cluster-announce-port", &port]).await;
+    let slots = async |node: usize| {
+        let slots: redis::Value = cluster.node(node).query(&["CLUSTER", "SLOTS"]).await;
+        format!("{slots:?}")
+    };
+    soon("the address of the proxy", async {
+        while !(slots(1).await.contains(&port) && slots(2).await.contains(&port)) {}
+    })
+    .await;
+    let client = backend(&cluster).connect().await.unwrap();
+    // The reply to an acquisition by a script has as many parts, and they are plausible.
+    for count in [1, 2, 1, 2] {
+        let tested = &all[10..=10 + count];
+        let held = tested.last().unwrap();
+        soon("a batch behind another request", async {
+            loop {
+                for _ in 0..3 {
+                    batch(&client, &all).await;
+                }
+                let _: i64 = server.query(&["HSET", held.name.as_str(), "other", "1"]).await;
+                let new = exclusive(&format!("{}x", all[0].name.as_str()), 1);
+                let new = exclusive(&name_at(&cluster, 0, new.name.as_str()).await, 1);
+                let [seconds, micros] =
+                    server.query::<Vec<u64>>(&["TIME"]).await.try_into().unwrap();
+                let token = seconds * 1_000_000 + micros;
+                let before = server.calls_of("restore").await;
+                let connections = proxy.accepted();
+                server.freeze();
+                proxy.insert_reply(format!("*2\r\n:1\r\n:{token}\r\n").as_bytes());
+                let first = begin(&client, &new);
+                ticks().await;
+                let tasks: Vec<_> = tested.iter().map(|request| begin(&client, request)).collect();
+                ticks().await;
+                server.thaw();
+                let _ = outcome(first).await;
+                let mut outcomes = Vec::new();
+                for task in tasks {
+                    outcomes.push(outcome(task).await);
+                }
+                let was_together = server.calls_of("restore").await > before + 1;
+                for outcome in was_together.then_some(&outcomes).into_iter().flatten() {
+                    let error = outcome.as_ref().unwrap_err();
+                    assert_eq!(error.kind(), BackendErrorKind::Protocol, "{outcomes:?}");
+                    assert!(error.is_outcome_unknown(), "{outcomes:?}");
+                }
+                let _: String = server.query(&["FLUSHALL"]).await;
+                if was_together {
+                    batch(&client, &all).await;
+                    assert!(proxy.accepted() > connections, "the connection is still used");
+                    return;
+                }
+            }
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_release_takes_effect_before_a_later_acquisition_on_a_new_connection() {
+    let cluster = cluster().await;
+    let (server, all) = (cluster.node(0), requests(&cluster).await);
+    for _ in 0..5 {
+        let client = backend(&cluster).connect().await.unwrap();
+        let _: String = server.query(&["SCRIPT", "FLUSH"]).await;
+        // Only the scripts for single requests are known then.
+        for request in &all {
+            enters(&client, request).await;
+        }
+        for request in &all[2..] {
+            assert_eq!(releases(&client, request).await, ReleaseOutcome::Released);
+        }
+        server.freeze();
+        let releasing = [&all[0], &all[1]].map(|request| end(&client, request));
+        ticks().await;
+        let acquiring: Vec<_> = all[2..].iter().map(|request| begin(&client, request)).collect();
+        ticks().await;
+        let later = begin(&client, &exclusive(all[1].name.as_str(), 1_001));
+        ticks().await;
+        server.thaw();
+        for task in releasing {
+            assert_eq!(outcome(task).await.unwrap(), ReleaseOutcome::Released);
+        }
+        for task in acquiring {
+            assert!(is_granted(task).await);
+        }
+        assert!(is_granted(later).await);
+        let _: String = server.query(&["FLUSHALL"]).await;
     }
 }
