@@ -9,8 +9,8 @@
 //!   run once; there is no timer.
 //! - First come the releases. Then come the acquisitions that need no script, as one transaction,
 //!   and up to four others as scripts of their own. More than four share a script, with the
-//!   releases, and more than 32 of any sort do. Those with a least token stay on their own: the
-//!   shared script issues tokens by the clock.
+//!   releases, and on a single server more than 32 of any sort do. Those with a least token stay on
+//!   their own: the shared script issues tokens by the clock.
 //! - Waiters that ask whether a wake-up was lost expect to be refused. One command checks whether
 //!   all of their locks exist. If not, they ask in the usual way.
 //! - For each lock, requests take effect in the order in which they were made. A batch is taken

@@ -23,8 +23,8 @@ use crate::{
 /// costs the server more than it saves.
 const FEW: usize = 4;
 
-/// More acquisitions than this always share a script. Their commands and replies would cost the
-/// client more than they save the server.
+/// On a single server, more acquisitions than this always share a script. Their commands and replies
+/// would cost the client more than they save the server.
 const MANY: usize = 32;
 
 /// A request that waits to be sent, or for its reply.
