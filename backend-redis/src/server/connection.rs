@@ -19,7 +19,7 @@ use tokio::{runtime::Handle, sync::Notify, task::AbortHandle};
 
 use super::{
     address::{Locate, Place},
-    batch::SendQueue,
+    batch::{KnownScripts, SendQueue},
     boxes::Boxes,
     check::Identity,
     clock::ServerClock,
@@ -43,9 +43,7 @@ pub(crate) struct CommandConnection {
     pub(super) runtime: Handle,
     /// The requests that wait to be sent in batches.
     pub(super) queue: SendQueue,
-    /// Set once the server knows the script for [recent](super::batch) locks. Until then it is sent
-    /// with its source: a release that was refused would be behind later requests.
-    pub(super) knows_recent: AtomicBool,
+    pub(super) scripts: KnownScripts,
     boxes: Boxes<RedisResult<Vec<Value>>>,
     pub(super) clock: ServerClock,
     /// The acquisitions that wait for replicas.
@@ -154,7 +152,7 @@ impl CommandConnection {
             inner,
             runtime,
             queue,
-            knows_recent: AtomicBool::new(false),
+            scripts: KnownScripts::default(),
             boxes: Boxes::default(),
             clock: ServerClock::new(can_restore),
             unacknowledged,

@@ -35,6 +35,7 @@
 //! behind those that were sent meanwhile. So an acquisition may be refused because of an earlier
 //! release; the message of the release wakes its waiter.
 
+mod known;
 mod recent;
 mod requests;
 
@@ -44,7 +45,7 @@ use std::{
     hash::BuildHasher,
     io, mem,
     pin::pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use lockcore::BackendError;
@@ -52,6 +53,7 @@ use redis::{Pipeline, RedisResult, Value};
 use rustc_hash::{FxBuildHasher, FxHashSet};
 use tokio::sync::oneshot;
 
+pub(super) use self::known::KnownScripts;
 use self::requests::{Batch, NotCarriedOut, PendingRequest};
 use super::{
     CommandConnection,
@@ -182,7 +184,7 @@ impl BatchSender {
         let (mut batch, mut in_flight) = (Batch::default(), None);
         let replies = connection.send_next(|| {
             batch = self.take();
-            let commands = batch.commands(true, connection.knows_recent.load(Ordering::Relaxed));
+            let commands = batch.commands(Some(&connection.scripts));
             in_flight = commands.is_some().then(|| InFlight(&connection));
             commands
         });
@@ -312,7 +314,7 @@ impl CommandConnection {
         let replies = self.send_next(|| {
             let wanted = unknown.into_iter().filter(PendingRequest::is_wanted);
             batch = Batch::new(wanted.collect(), &self.clock);
-            batch.commands(false, false)
+            batch.commands(None)
         });
         match replies.await {
             None => {}

@@ -76,13 +76,13 @@ pub(super) fn settle(
     };
     let replies = match reply {
         Ok(replies) => {
-            connection.knows_recent.store(true, Ordering::Relaxed);
+            connection.scripts.recent.note(true);
             replies
         }
         Err(error) => {
             let requests = released.into_iter().chain(acquired.into_iter().map(|(one, _)| one));
             if script::is_unknown_script(&error) {
-                connection.knows_recent.store(false, Ordering::Relaxed);
+                connection.scripts.recent.note(false);
                 again.unknown.extend(requests);
             } else if error::is_of_one_key(&error) {
                 connection.note_refused_batch(&error);

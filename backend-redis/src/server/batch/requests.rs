@@ -5,7 +5,10 @@ use std::{fmt, mem, sync::Arc};
 use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
 use tokio::sync::oneshot;
 
-use super::recent::{self, CallNumber};
+use super::{
+    known::KnownScripts,
+    recent::{self, CallNumber},
+};
 use crate::{
     cluster::Publishing,
     error,
@@ -133,8 +136,10 @@ impl Batch {
         }
     }
 
-    /// The commands of the batch, or `None` if it is empty.
-    pub(super) fn commands(&self, by_digest: bool, knows_recent: bool) -> Option<Pipeline> {
+    /// The commands of the batch, or `None` if it is empty. Scripts are sent with their source,
+    /// unless the server is expected to know them.
+    pub(super) fn commands(&self, known: Option<&KnownScripts>) -> Option<Pipeline> {
+        let by_digest = known.is_some();
         let (released, restored) = (self.released.len(), self.restored.len());
         let mut commands = Pipeline::with_capacity(2 * released + 4 * restored + FEW);
         let recent = self.recent();
@@ -142,6 +147,7 @@ impl Batch {
             self.released.iter().for_each(|pending| pending.request.add_release(&mut commands));
         }
         if !self.shared.is_empty() {
+            let by_digest = known.is_some_and(|known| known.shared.is_known());
             commands.add_command(self.script_command(by_digest));
         }
         if !self.looks.is_empty() {
@@ -154,8 +160,8 @@ impl Batch {
         }
         if let Some(publishing) = recent {
             let (released, acquired) = (&self.released, &self.restored);
-            let command =
-                recent::command(self.number, released, acquired, publishing, knows_recent);
+            let by_digest = known.is_some_and(|known| known.recent.is_known());
+            let command = recent::command(self.number, released, acquired, publishing, by_digest);
             commands.add_command(command);
         } else if !self.restored.is_empty() {
             let requests = self.restored.iter().map(|(pending, sent)| (&pending.request, *sent));
@@ -357,13 +363,17 @@ fn settle_shared(
     again: &mut NotCarriedOut,
 ) {
     let replies = match reply {
-        Ok(Value::Array(replies)) if replies.len() == requests.len() => replies,
+        Ok(Value::Array(replies)) if replies.len() == requests.len() => {
+            connection.scripts.shared.note(true);
+            replies
+        }
         // Fails every request with a protocol error.
         Ok(_) => {
             connection.lose_step();
             vec![Value::Nil; requests.len()]
         }
         Err(error) if script::is_unknown_script(&error) => {
+            connection.scripts.shared.note(false);
             again.unknown.extend(requests);
             return;
         }
