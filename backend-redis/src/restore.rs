@@ -14,9 +14,9 @@
 //! script.
 //!
 //! On a cluster, a transaction has keys in one slot only. So several acquisitions at one node share
-//! a script with the same two commands for each, `batch_of_recent.lua`, which costs the server about
-//! as much as their transactions, and the client much less. It issues no token for a lock that is
-//! held.
+//! a script with the same two commands for each, `batch_of_recent.lua`. It costs the server a little
+//! more than their transactions, and the client much less. It issues no token for a lock that is
+//! held, and leaves no hold without a token.
 //!
 //! A server writes its commands to the append-only file and sends them to its replicas. From Redis
 //! 7.0 on, and in every Valkey, `RESTORE` is written with the time at which the key ends (`ABSTTL`),

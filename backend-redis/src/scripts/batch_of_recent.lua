@@ -34,8 +34,10 @@ for i = acquired, #ARGV, 6 do
             call('DEL', ARGV[i])
         elseif reply < tonumber(ARGV[i + 5]) then
             call('DEL', ARGV[i])
-            -- If there was no token, it has no expiry.
-            call('PEXPIRE', ARGV[i + 1], '86400000')
+            -- There was no token, so the new one has no expiry.
+            if reply == tonumber(ARGV[i + 4]) then
+                call('PEXPIRE', ARGV[i + 1], '86400000')
+            end
             reply = 0
         end
     end

@@ -500,6 +500,11 @@ fn tokens() -> Vec<Bug> {
             redis_suites("cluster::recent::a_lock"),
         ),
         bug(
+            "a script is expected to be known to a server that has never answered it",
+            [redis("KnownScript::is_known").body().becomes("true")],
+            redis_suites("cluster::recent::a_release"),
+        ),
+        bug(
             "the reply to another request is taken for that to a batch",
             [redis("CallNumber::begins").body().becomes("reply != &Value::Nil")],
             redis_suites("cluster::recent::the_reply"),

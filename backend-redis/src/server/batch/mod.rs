@@ -31,8 +31,9 @@
 //! the slot of a request is elsewhere, its reply is the node's error, and it is sent on its own to
 //! the node that the error names.
 //!
-//! If a server forgets its scripts (`SCRIPT FLUSH`), the requests that share one are sent again
-//! behind those that were sent meanwhile. So an acquisition may be refused because of an earlier
+//! If a server forgets a script (`SCRIPT FLUSH`, or from Redis 7.4 and Valkey 8 on, after 500 others
+//! that came with `EVAL`), the requests that share it are sent again behind those that were sent
+//! meanwhile. So an acquisition may be refused because of an earlier
 //! release; the message of the release wakes its waiter.
 
 mod known;
