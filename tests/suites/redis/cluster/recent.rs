@@ -117,7 +117,9 @@ async fn each_node_is_called_once_for_many_locks() {
     let mut last = Vec::new();
     let outcomes = acquired_together(server, &client, &all, async || {
         let mut tokens = redis::pipe();
-        all.iter().for_each(|request| drop(tokens.cmd("GET").arg(token_key(request))));
+        for request in &all {
+            tokens.cmd("GET").arg(token_key(request));
+        }
         last = tokens.query_async::<Vec<u64>>(&mut connection).await.unwrap();
     })
     .await;
