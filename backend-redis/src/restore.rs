@@ -41,11 +41,13 @@ pub(crate) fn add_commands<'a>(
     commands: &mut Pipeline,
     acquisitions: impl IntoIterator<Item = (&'a BatchableRequest, Sent)>,
 ) {
+    let mut hold = Vec::new();
     commands.cmd("MULTI");
     for (request, sent) in acquisitions {
-        let (lock, hold) = (request.keys.as_str(), hash_with_one_hold(request.hold.owner()));
+        let lock = request.keys.as_str();
+        write_hash_with_one_hold(&mut hold, request.hold.owner());
         let mut restore = Cmd::with_capacity(4, 32 + lock.len() + hold.len());
-        restore.arg("RESTORE").arg(lock).arg(millis(request.lease()).max(1)).arg(hold);
+        restore.arg("RESTORE").arg(lock).arg(millis(request.lease()).max(1)).arg(hold.as_slice());
         let mut issue = Cmd::with_capacity(3, 48 + lock.len());
         issue.arg("INCRBY").arg(request.keys.token()).arg(sent.step);
         commands.add_command(restore).add_command(issue);
@@ -60,30 +62,24 @@ pub(crate) fn add_arguments<'a>(
 ) {
     let mut hold = Vec::new();
     for (request, sent) in acquisitions {
-        hold.clear();
-        add_hash_with_one_hold(&mut hold, request.hold.owner());
+        write_hash_with_one_hold(&mut hold, request.hold.owner());
         command.arg(request.keys.as_str()).arg(request.keys.token());
         command.arg(millis(request.lease()).max(1)).arg(hold.as_slice());
         command.arg(sent.step).arg(sent.least());
     }
 }
 
-/// A hash with the field `owner` and the value 1, as `DUMP` returns it.
-fn hash_with_one_hold(owner: &str) -> Vec<u8> {
-    let mut dump = Vec::with_capacity(24 + owner.len());
-    add_hash_with_one_hold(&mut dump, owner);
-    dump
-}
-
-/// Adds a hash with the field `owner` and the value 1 to an empty `dump`: a type, the value as in an
-/// RDB file, the version of that format, and a checksum of all this.
+/// Replaces `dump` by a hash with the field `owner` and the value 1, as `DUMP` returns it: a type,
+/// the value as in an RDB file, the version of that format, and a checksum of all this.
 ///
 /// The type is the oldest one of a hash, and the version that of Redis 2.6, which all servers read.
-fn add_hash_with_one_hold(dump: &mut Vec<u8>, owner: &str) {
+fn write_hash_with_one_hold(dump: &mut Vec<u8>, owner: &str) {
     const HASH: u8 = 4;
     const FIELDS: u8 = 1;
     const VERSION: [u8; 2] = 6_u16.to_le_bytes();
     const CHECKSUM: Crc<u64> = Crc::<u64>::new(&CRC_64_REDIS);
+    dump.clear();
+    dump.reserve(24 + owner.len());
     dump.extend([HASH, FIELDS]);
     add_length(dump, owner.len());
     dump.extend(owner.as_bytes());
@@ -324,8 +320,10 @@ mod tests {
         let lengths = [1, 2, 36, 63, 64, 65, 255, 256, 16_383, 16_384, 70_000];
         for owner in lengths.map(|length| "o".repeat(length)).iter().chain(["ä:\0\n".into()].iter())
         {
+            let mut hold = Vec::new();
+            write_hash_with_one_hold(&mut hold, owner);
             let mut command = redis::cmd("RESTORE");
-            command.arg("lock").arg(30_000).arg(hash_with_one_hold(owner));
+            command.arg("lock").arg(30_000).arg(hold);
             let restored: String = command.query_async(&mut connection).await.unwrap();
             assert_eq!(restored, "OK");
             let hash: Vec<String> = server.query(&["HGETALL", "lock"]).await;

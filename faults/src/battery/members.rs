@@ -157,7 +157,7 @@ pub(super) async fn forgotten(run: Run) -> Result<Report> {
     for member in [0, 1] {
         scene.networks[0].set_server(member, &deployment::cut());
     }
-    // What the client holds at the members that it cannot release at is free by then.
+    // The client cannot release its holds at the two members. Their leases end meanwhile.
     tokio::time::sleep(LEASE).await;
     let places = scene.stage("staged", 0, Some(1)).await?;
     let killed = scene.fault("two of three members killed");

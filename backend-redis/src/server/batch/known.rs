@@ -2,8 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether the server has answered a script on this connection. Until then, the script is sent with
-/// its source: if it were refused, the requests that share it would be sent again behind later ones.
+/// A flag that is set once the server has answered a script on this connection. Until then, the
+/// script is sent with its source: if the server refused it, the requests that share it would be
+/// sent again behind later ones.
 #[derive(Debug, Default)]
 pub(in crate::server) struct KnownScript(AtomicBool);
 

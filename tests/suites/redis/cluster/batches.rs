@@ -41,7 +41,7 @@ async fn assert_renewed(backend: &RedisBackend, requests: &[AcquireRequest]) {
     assert!(failed.is_none(), "{failed:?}");
 }
 
-async fn assert_released(backend: &RedisBackend, requests: &[AcquireRequest]) {
+pub(super) async fn assert_released(backend: &RedisBackend, requests: &[AcquireRequest]) {
     let tasks: Vec<_> = requests.iter().map(|request| end(backend, request)).collect();
     for (task, request) in tasks.into_iter().zip(requests) {
         assert_eq!(outcome(task).await.unwrap(), ReleaseOutcome::Released, "{request:?}");

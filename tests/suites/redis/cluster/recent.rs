@@ -7,10 +7,9 @@ use lockcore::{
 };
 use lockcore_redis::{Credentials, RedisBackend};
 use lockcore_testkit::{Feature, Proxy, RedisCluster, RedisServer, server_lacks};
-
 use redis::aio::MultiplexedConnection;
 
-use super::{backend, name_at};
+use super::{backend, batches::assert_released, name_at};
 use crate::{
     batches::{batch, begin, end, exclusive, is_granted, outcome},
     errors::{LEAST_RIGHTS, set_user},
@@ -91,13 +90,6 @@ async fn acquired_together(
     .await
 }
 
-async fn assert_all_released(client: &RedisBackend, requests: &[AcquireRequest]) {
-    let tasks: Vec<_> = requests.iter().map(|request| end(client, request)).collect();
-    for task in tasks {
-        assert_eq!(outcome(task).await.unwrap(), ReleaseOutcome::Released);
-    }
-}
-
 fn token(outcome: &AcquireOutcome) -> u64 {
     match outcome {
         AcquireOutcome::Acquired { token } => u64::from(*token),
@@ -133,7 +125,7 @@ async fn each_node_is_called_once_for_many_locks() {
     }
     // Half of them are released together with the acquisition of others.
     let (one, other) = all.split_at(LOCKS / 2);
-    assert_all_released(&client, other).await;
+    assert_released(&client, other).await;
     soon("acquisitions together with releases", async {
         let (mut held, mut free) = (one, other);
         loop {
@@ -210,7 +202,7 @@ async fn a_token_that_is_lost_or_of_another_type_concerns_one_lock() {
     assert!(all_are_by_the_clock, "{outcomes:?}");
     assert!((1..=86_400_000).contains(&pttl(server, &lost).await));
     assert_eq!(server.keys_without_expiry().await, Vec::<String>::new());
-    assert_all_released(&client, &all).await;
+    assert_released(&client, &all).await;
 
     // Scripts refuse such a lock.
     let (strange, good) = (&all[5], [&all[..5], &all[6..]].concat());
@@ -228,7 +220,7 @@ async fn a_token_that_is_lost_or_of_another_type_concerns_one_lock() {
             outcome(refused).await.unwrap_err();
             assert!(hash(server, strange.name.as_str()).await.is_empty());
             let spent = server.calls_of("restore").await - before;
-            assert_all_released(&client, &good).await;
+            assert_released(&client, &good).await;
             let _: i64 = server.query(&["DEL", &lost]).await;
             if spent > LOCKS as u64 / 2 {
                 return;
@@ -249,7 +241,7 @@ async fn a_script_that_the_server_has_forgotten_is_sent_again() {
     for _ in 0..3 {
         acquired_together(server, &client, &all, async || ()).await;
         let _: String = server.query(&["SCRIPT", "FLUSH"]).await;
-        assert_all_released(&client, &all).await;
+        assert_released(&client, &all).await;
         batch(&client, &all).await;
     }
 }
@@ -272,11 +264,11 @@ async fn a_slot_that_moves_does_not_end_it() {
         for task in acquiring {
             assert!(is_granted(task).await);
         }
-        assert_all_released(&client, &all).await;
+        assert_released(&client, &all).await;
         batch(&client, &all).await;
     }
     acquired_together(server, &client, &all, async || ()).await;
-    assert_all_released(&client, &all).await;
+    assert_released(&client, &all).await;
 }
 
 #[tokio::test]
@@ -353,8 +345,7 @@ async fn the_reply_to_another_request_grants_nothing() {
                     batch(&client, &all).await;
                 }
                 let _: i64 = server.query(&["HSET", held.name.as_str(), "other", "1"]).await;
-                let new = exclusive(&format!("{}x", all[0].name.as_str()), 1);
-                let new = exclusive(&name_at(&cluster, 0, new.name.as_str()).await, 1);
+                let new = exclusive(&name_at(&cluster, 0, "locks:new").await, 1);
                 let [seconds, micros] =
                     server.query::<Vec<u64>>(&["TIME"]).await.try_into().unwrap();
                 let token = seconds * 1_000_000 + micros;
