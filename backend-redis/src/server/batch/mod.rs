@@ -7,6 +7,9 @@
 //! - A request that finds the connection idle is sent at once, in the caller's own future. Requests
 //!   that follow wait in a queue. A task takes them as soon as all tasks that are ready now have
 //!   run once; there is no timer.
+//! - If the last batch had several requests, one that finds the connection idle waits in the queue
+//!   as well. The replies to a batch wake its callers together, and the first of them that makes
+//!   another request would otherwise send it without the others, as a write and a call of its own.
 //! - First come the releases. Then come the acquisitions that need no script, as one transaction,
 //!   and up to four others as scripts of their own. More than four share a script, with the
 //!   releases, and on a single server more than 32 of any sort do. Those with a least token stay on
@@ -85,6 +88,8 @@ struct SendState {
     in_flight: usize,
     /// `true` if a sender has been started that has not taken a batch yet.
     has_sender: bool,
+    /// `true` if the last batch had several requests, so that the next one is likely to.
+    has_company: bool,
     /// The locks of the releases and of the acquisitions in a batch, by their hashes. Only
     /// `next_batch_len` uses them. They are kept so that their memory is used again.
     released: FxHashSet<u64>,
@@ -168,6 +173,7 @@ impl BatchSender {
         state.pending.retain(PendingRequest::is_wanted);
         let len = state.next_batch_len(self.connection.max_batch());
         let requests: Vec<_> = state.pending.drain(..len).collect();
+        state.has_company = len > 1;
         state.in_flight += usize::from(len > 0);
         let needs_sender = state.needs_sender();
         drop(state);
@@ -357,14 +363,14 @@ impl CommandConnection {
         }
     }
 
-    /// Adds a request to the queue. If the connection is idle, counts the request as in flight and
-    /// gives it back instead: the caller has to send it.
+    /// Adds a request to the queue. If the connection is idle and others are not likely to follow,
+    /// counts the request as in flight and gives it back instead: the caller has to send it.
     fn enqueue_if_busy(
         self: &Arc<Self>,
         request: BatchableRequest,
     ) -> Result<ReplyReceiver, BatchableRequest> {
         let mut state = self.queue.lock();
-        if state.in_flight == 0 && state.pending.is_empty() {
+        if state.in_flight == 0 && state.pending.is_empty() && !state.has_company {
             state.in_flight = 1;
             return Err(request);
         }
