@@ -22,7 +22,7 @@ const LOCKS: usize = 24;
 
 const COMMANDS: [&str; 4] = ["restore", "exec", "spublish", "publish"];
 
-/// A connection that is kept: the locks are known for 50 ms only.
+/// A connection that is kept: the locks are known for 250 ms only.
 async fn connection(server: &RedisServer) -> MultiplexedConnection {
     let client = redis::Client::open(server.url()).unwrap();
     client.get_multiplexed_async_connection().await.unwrap()
