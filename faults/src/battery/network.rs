@@ -12,8 +12,8 @@ use crate::{
 };
 
 /// How often connections are broken, in ms, and how many times: for 3 s. PostgreSQL starts a
-/// process for each new connection, which takes longer. An etcd client needs several answers, one
-/// after the other, for one lock; there it is for 5 s.
+/// process for each new connection, which takes longer, and adds [`OPEN_FOR`] each time. An etcd
+/// client needs several answers, one after the other, for one lock; there it is for 5 s.
 fn pace(on: Deployment) -> (u64, u64) {
     match on {
         Deployment::Postgres => (300, 10),
@@ -27,9 +27,8 @@ fn pace(on: Deployment) -> (u64, u64) {
 /// the server would be away.
 const OPEN_FOR: u64 = 200;
 
-/// #31: the server closes the command connections of all clients every 100 ms, PostgreSQL every 300
-/// ms, but not before all of them have been open for [`OPEN_FOR`]; how long they take to open is
-/// measured there. Clients reconnect; no lock is held twice or orphaned.
+/// #31: the server closes the command connections of all clients every 100 ms. PostgreSQL waits for
+/// 300 ms, until all of them are open again, which is measured there, and for [`OPEN_FOR`]. Clients reconnect; no lock is held twice or orphaned.
 /// Exclusion, server truth; a free lock is acquired within 2 s, even meanwhile.
 pub(super) async fn connections_killed(run: Run) -> Result<Report> {
     let mut scene = Scene::open(run, Setup::default().unfenced()).await?;

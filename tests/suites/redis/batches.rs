@@ -114,36 +114,6 @@ async fn many_requests_share_few_calls_and_do_what_each_does_alone() {
     assert_nothing_left(&server).await;
 }
 
-/// The number of times that the server has read from a connection.
-async fn reads(server: &RedisServer) -> u64 {
-    let stats = server.query::<String>(&["INFO", "stats"]).await;
-    let reads = stats.lines().find_map(|line| line.strip_prefix("total_reads_processed:"));
-    reads.unwrap().trim().parse().unwrap()
-}
-
-#[tokio::test]
-async fn the_first_request_after_a_batch_waits_for_those_that_follow() {
-    const ROUNDS: u64 = 20;
-    let server = RedisServer::start();
-    let backend = connect(&server).await;
-    let requests: Vec<_> = (0..8).map(|number| exclusive(&format!("o:{number}"), number)).collect();
-    warm(&backend, &requests).await;
-    let before = reads(&server).await;
-    for _ in 0..ROUNDS {
-        batch(&backend, &requests).await;
-    }
-    let spent = reads(&server).await - before;
-    // One for all acquisitions of a round, and one for all releases.
-    assert!(spent < 3 * ROUNDS, "{spent} reads for {ROUNDS} rounds");
-
-    // One that comes alone waits for nobody.
-    for _ in 0..2 {
-        enters(&backend, &requests[0]).await;
-        releases(&backend, &requests[0]).await;
-    }
-    assert_nothing_left(&server).await;
-}
-
 #[tokio::test]
 async fn waiters_that_expect_to_be_refused_share_one_look() {
     const COUNT: usize = 100;

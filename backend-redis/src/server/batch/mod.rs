@@ -7,9 +7,6 @@
 //! - A request that finds the connection idle is sent at once, in the caller's own future. Requests
 //!   that follow wait in a queue. A task takes them as soon as all tasks that are ready now have
 //!   run once; there is no timer.
-//! - If the last batch had several requests, one that finds the connection idle waits in the queue
-//!   as well. The replies to a batch wake its callers together, and the first of them that makes
-//!   another request would otherwise send it without the others, as a write and a call of its own.
 //! - First come the releases. Then come the acquisitions that need no script, as one transaction,
 //!   and up to four others as scripts of their own. More than four share a script, with the
 //!   releases, and on a single server more than 32 of any sort do. Those with a least token stay on
@@ -34,6 +31,12 @@
 //! the slot of a request is elsewhere, its reply is the node's error, and it is sent on its own to
 //! the node that the error names.
 //!
+//! There, a request that finds the connection idle waits in the queue as well, if a batch of several
+//! was sent a moment ago. The replies to a batch wake its callers together, and the first of them
+//! that makes another request would otherwise send it without the others, as a write and a call of
+//! its own. The processors are busy with the other nodes meanwhile. A single server would be idle
+//! until the batch comes.
+//!
 //! If a server forgets a script (`SCRIPT FLUSH`, or from Redis 7.4 and Valkey 8 on, after 500 others
 //! that came with `EVAL`), the requests that share it are sent again behind those that were sent
 //! meanwhile. So an acquisition may be refused because of an earlier
@@ -50,12 +53,13 @@ use std::{
     io, mem,
     pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
 };
 
 use lockcore::BackendError;
 use redis::{Pipeline, RedisResult, Value};
 use rustc_hash::{FxBuildHasher, FxHashSet};
-use tokio::sync::oneshot;
+use tokio::{runtime::Handle, sync::oneshot};
 
 pub(super) use self::known::KnownScripts;
 use self::requests::{Batch, NotCarriedOut, PendingRequest};
@@ -71,6 +75,10 @@ use crate::{
 
 /// The maximum number of requests in a batch. The server does nothing else while a script runs.
 const MAX_BATCH: usize = 128;
+
+/// How long after a batch of several requests another one is likely. Its callers may be an answer
+/// of a remote node away.
+const COMPANY: Duration = Duration::from_millis(20);
 
 /// The requests of a connection that wait to be sent.
 #[derive(Debug, Default)]
@@ -88,8 +96,8 @@ struct SendState {
     in_flight: usize,
     /// `true` if a sender has been started that has not taken a batch yet.
     has_sender: bool,
-    /// `true` if the last batch had several requests, so that the next one is likely to.
-    has_company: bool,
+    /// When the last batch was taken, if it had several requests for a node of a cluster.
+    had_company: Option<Instant>,
     /// The locks of the releases and of the acquisitions in a batch, by their hashes. Only
     /// `next_batch_len` uses them. They are kept so that their memory is used again.
     released: FxHashSet<u64>,
@@ -173,7 +181,9 @@ impl BatchSender {
         state.pending.retain(PendingRequest::is_wanted);
         let len = state.next_batch_len(self.connection.max_batch());
         let requests: Vec<_> = state.pending.drain(..len).collect();
-        state.has_company = len > 1;
+        let on_cluster = |pending: &PendingRequest| pending.request.publishing.is_some();
+        let has_company = len > 1 && requests.first().is_some_and(on_cluster);
+        state.had_company = has_company.then(Instant::now);
         state.in_flight += usize::from(len > 0);
         let needs_sender = state.needs_sender();
         drop(state);
@@ -370,7 +380,8 @@ impl CommandConnection {
         request: BatchableRequest,
     ) -> Result<ReplyReceiver, BatchableRequest> {
         let mut state = self.queue.lock();
-        if state.in_flight == 0 && state.pending.is_empty() && !state.has_company {
+        let is_idle = state.in_flight == 0 && state.pending.is_empty();
+        if is_idle && !self.expects_company(&state) {
             state.in_flight = 1;
             return Err(request);
         }
@@ -382,6 +393,13 @@ impl CommandConnection {
             self.start_sender();
         }
         Ok(receiver)
+    }
+
+    /// Returns `true` if requests that the caller may wait for are likely to follow. It does not
+    /// wait on another runtime, which may be at a standstill: no time limit would apply.
+    fn expects_company(&self, state: &SendState) -> bool {
+        state.had_company.is_some_and(|at| at.elapsed() < COMPANY)
+            && Handle::try_current().is_ok_and(|current| current.id() == self.runtime.id())
     }
 
     /// The maximum number of requests in a batch of this connection.

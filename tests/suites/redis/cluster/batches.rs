@@ -1,5 +1,7 @@
 //! Requests that share calls although their locks are in different slots.
 
+use std::time::Duration;
+
 use lockcore::{
     BackendErrorKind, Mode,
     backend::{
@@ -7,7 +9,7 @@ use lockcore::{
     },
 };
 use lockcore_redis::{Credentials, RedisBackend};
-use lockcore_testkit::{Feature, RedisCluster, poll_times, server_lacks};
+use lockcore_testkit::{Feature, RedisCluster, RedisServer, poll_times, server_lacks};
 
 use super::{backend, name_at, places, shared};
 use crate::{
@@ -39,6 +41,64 @@ async fn assert_renewed(backend: &RedisBackend, requests: &[AcquireRequest]) {
     let outcomes = soon("the renewals", backend.renew(&renewals)).await.unwrap();
     let failed = outcomes.iter().find(|outcome| !matches!(outcome, RenewOutcome::Renewed));
     assert!(failed.is_none(), "{failed:?}");
+}
+
+/// Locks whose slots are all at node 0.
+async fn requests_at_one_node(cluster: &RedisCluster) -> Vec<AcquireRequest> {
+    let mut requests = Vec::new();
+    for number in 0..8 {
+        requests.push(exclusive(&name_at(cluster, 0, &format!("locks:{number}")).await, number));
+    }
+    requests
+}
+
+/// The number of times that the server has read from a connection.
+async fn reads(server: &RedisServer) -> u64 {
+    let stats = server.query::<String>(&["INFO", "stats"]).await;
+    let reads = stats.lines().find_map(|line| line.strip_prefix("total_reads_processed:"));
+    reads.unwrap().trim().parse().unwrap()
+}
+
+#[tokio::test]
+async fn the_first_request_after_a_batch_waits_for_those_that_follow() {
+    const ROUNDS: u64 = 20;
+    let cluster = RedisCluster::builder().replicas_each(0).start().await;
+    let client = backend(&cluster).connect().await.unwrap();
+    let requests = requests_at_one_node(&cluster).await;
+    for _ in 0..2 {
+        batch(&client, &requests).await;
+    }
+    let before = reads(cluster.node(0)).await;
+    for _ in 0..ROUNDS {
+        batch(&client, &requests).await;
+    }
+    let spent = reads(cluster.node(0)).await - before;
+    // One for all acquisitions of a round, and one for all releases.
+    assert!(spent < 3 * ROUNDS, "{spent} reads for {ROUNDS} rounds");
+}
+
+/// Nobody sends what would wait for others there.
+#[test]
+fn a_request_does_not_wait_on_a_runtime_that_is_at_a_standstill() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (standing, running) = (runtime(), runtime());
+    let cluster = running.block_on(RedisCluster::builder().replicas_each(0).start());
+    let requests = running.block_on(requests_at_one_node(&cluster));
+    let client = backend(&cluster).response_timeout(Duration::from_millis(300));
+    let client = standing.block_on(client.connect()).unwrap();
+    for _ in 0..5 {
+        standing.block_on(batch(&client, &requests));
+        let refused = running.block_on(soon("a time-out", client.acquire(&requests[0])));
+        assert_eq!(refused.unwrap_err().kind(), BackendErrorKind::Timeout);
+        standing.block_on(assert_released_in_the_end(&client, &requests[0]));
+    }
+}
+
+/// Releases what may have been acquired after its time-out.
+async fn assert_released_in_the_end(client: &RedisBackend, request: &AcquireRequest) {
+    soon("a release", async { while client.release(&request.release()).await.is_err() {} }).await;
+    assert!(is_granted(begin(client, request)).await);
+    assert_eq!(outcome(end(client, request)).await.unwrap(), ReleaseOutcome::Released);
 }
 
 pub(super) async fn assert_released(backend: &RedisBackend, requests: &[AcquireRequest]) {
