@@ -28,7 +28,8 @@ fn pace(on: Deployment) -> (u64, u64) {
 const OPEN_FOR: u64 = 200;
 
 /// #31: the server closes the command connections of all clients every 100 ms. PostgreSQL waits for
-/// 300 ms, until all of them are open again, which is measured there, and for [`OPEN_FOR`]. Clients reconnect; no lock is held twice or orphaned.
+/// 300 ms, until all of them are open again, which is measured there, and for [`OPEN_FOR`]. Clients
+/// reconnect; no lock is held twice or orphaned.
 /// Exclusion, server truth; a free lock is acquired within 2 s, even meanwhile.
 pub(super) async fn connections_killed(run: Run) -> Result<Report> {
     let mut scene = Scene::open(run, Setup::default().unfenced()).await?;

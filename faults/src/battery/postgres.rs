@@ -5,13 +5,8 @@ use std::time::Duration;
 use crate::{
     protocol::Result,
     report::{Report, Run},
-    scene::{Judge, LEASE, SLACK, Scene, Setup},
+    scene::{Judge, LEASE, SLACK, Scene, Setup, TIMEOUT},
 };
-
-/// How long a transaction stands in the way without costing a hold, in ms. A renewal may be due when
-/// it begins, and two thirds of the lease are left then. After it, that still has to be enough for
-/// an answer that does not come, a new connection, and another attempt.
-const IN_THE_WAY: u64 = 600;
 
 /// #70: a foreign transaction locks the rows of names for two response time-outs; then all holds, as
 /// a schema change does; then the names again, for two leases. The short delays cost no hold; with
@@ -24,7 +19,10 @@ pub(super) async fn blocked(run: Run) -> Result<Report> {
     let enter = |place: &crate::protocol::Place| format!("lockcore.enter('{}')", place.name);
     let names: Vec<_> = places.iter().map(enter).collect();
     let names = names.join(", ");
-    let sleep = format!("pg_sleep({})", Duration::from_millis(IN_THE_WAY).as_secs_f64());
+    // A renewal may be due when a delay begins, with two thirds of the lease left. After a short
+    // one, that still has to be enough for an answer that does not come, a new connection, and
+    // another attempt.
+    let sleep = format!("pg_sleep({})", (2 * TIMEOUT).as_secs_f64());
     for sql in [
         format!("SELECT {names}, {sleep}"),
         format!("BEGIN; LOCK TABLE lockcore.hold; SELECT {sleep}; COMMIT"),

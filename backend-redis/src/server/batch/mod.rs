@@ -62,7 +62,7 @@ use rustc_hash::{FxBuildHasher, FxHashSet};
 use tokio::{runtime::Handle, sync::oneshot};
 
 pub(super) use self::known::KnownScripts;
-use self::requests::{Batch, NotCarriedOut, PendingRequest};
+use self::requests::{Batch, NotCarriedOut, PendingRequest, is_on_cluster};
 use super::{
     CommandConnection,
     clock::{Retry, TokenSource},
@@ -76,8 +76,8 @@ use crate::{
 /// The maximum number of requests in a batch. The server does nothing else while a script runs.
 const MAX_BATCH: usize = 128;
 
-/// How long after a batch of several requests another one is likely. Its callers may be an answer
-/// of a remote node away.
+/// How long after a batch of several requests another one is likely. Its callers make their next
+/// requests when they have the replies, which a remote node takes some milliseconds for.
 const COMPANY: Duration = Duration::from_millis(20);
 
 /// The requests of a connection that wait to be sent.
@@ -181,8 +181,7 @@ impl BatchSender {
         state.pending.retain(PendingRequest::is_wanted);
         let len = state.next_batch_len(self.connection.max_batch());
         let requests: Vec<_> = state.pending.drain(..len).collect();
-        let on_cluster = |pending: &PendingRequest| pending.request.publishing.is_some();
-        let has_company = len > 1 && requests.first().is_some_and(on_cluster);
+        let has_company = len > 1 && is_on_cluster(&requests[0].request);
         state.had_company = has_company.then(Instant::now);
         state.in_flight += usize::from(len > 0);
         let needs_sender = state.needs_sender();

@@ -61,7 +61,7 @@ impl PendingRequest {
     }
 }
 
-fn is_on_cluster(request: &BatchableRequest) -> bool {
+pub(super) fn is_on_cluster(request: &BatchableRequest) -> bool {
     request.publishing.is_some()
 }
 

@@ -9,7 +9,11 @@ use lockcore_redis::{Credentials, RedisBackend};
 use lockcore_testkit::{Feature, Proxy, RedisCluster, RedisServer, server_lacks};
 use redis::aio::MultiplexedConnection;
 
-use super::{backend, batches::assert_released, name_at};
+use super::{
+    backend,
+    batches::{assert_released, requests_at_one_node},
+    name_at,
+};
 use crate::{
     batches::{batch, begin, end, exclusive, is_granted, outcome},
     errors::{LEAST_RIGHTS, set_user},
@@ -22,7 +26,7 @@ const LOCKS: usize = 24;
 
 const COMMANDS: [&str; 4] = ["restore", "exec", "spublish", "publish"];
 
-/// A connection that is kept: the locks are known for 250 ms only.
+/// A connection that is kept: the locks are known for 50 ms only.
 async fn connection(server: &RedisServer) -> MultiplexedConnection {
     let client = redis::Client::open(server.url()).unwrap();
     client.get_multiplexed_async_connection().await.unwrap()
@@ -46,13 +50,8 @@ async fn cluster() -> RedisCluster {
     RedisCluster::builder().replicas_each(0).start().await
 }
 
-/// Locks whose slots are all at node 0.
 async fn requests(cluster: &RedisCluster) -> Vec<AcquireRequest> {
-    let mut requests = Vec::new();
-    for number in 0..LOCKS {
-        requests.push(exclusive(&name_at(cluster, 0, &format!("locks:{number}")).await, number));
-    }
-    requests
+    requests_at_one_node(cluster, LOCKS).await
 }
 
 fn token_key(request: &AcquireRequest) -> String {
