@@ -15,6 +15,7 @@ use lockcore_quorum::{Quorum, QuorumBuilder};
 use lockcore_redis::RedisBackend;
 use lockcore_testkit::{Conditions, Fault, Faulty, Op, PostgresServer, Proxy, RedisServer};
 use tokio::{
+    sync::watch,
     task::JoinSet,
     time::{Instant, sleep, timeout},
 };
@@ -336,16 +337,22 @@ async fn a_moment_without_a_network_keeps_no_member_out() {
         members.member_from(move || RedisBackend::connect(url.clone()))
     });
     let locks = Locks::new(members.connect().await.unwrap());
+    let (steps, mut progress) = watch::channel(0);
     let working = tokio::spawn({
         let locks = locks.clone();
         async move {
             for _ in 0..200 {
-                enters(&locks).await.release().await.unwrap();
+                let guard = enters(&locks).await;
+                steps.send_modify(|steps| *steps += 1);
+                guard.release().await.unwrap();
+                steps.send_modify(|steps| *steps += 1);
             }
         }
     });
-    for _ in 0..5 {
-        sleep(SECOND / 20).await;
+    // In turns during a release and an acquisition. By steps and not by the clock, since a release
+    // may meet a break in one of its attempts, but not in all three of them.
+    for step in (1..400).step_by(41) {
+        progress.wait_for(|steps| *steps >= step).await.unwrap();
         proxies.iter().for_each(Proxy::reset);
     }
     working.await.unwrap();
