@@ -13,10 +13,10 @@
 //! commands, nothing has been stored but a later last token, and the request is sent again as a
 //! script.
 //!
-//! On a cluster, a transaction has keys in one slot only. So several acquisitions at one node share
-//! a script with the same two commands for each, `batch_of_recent.lua`. It costs the server a little
-//! more than their transactions, and the client much less. It issues no token for a lock that is
-//! held, and leaves no hold without a token.
+//! On a cluster, a transaction has keys in one slot only. So many acquisitions at one node share a
+//! script with the same two commands for each, `batch_of_recent.lua`. It costs the client much less
+//! than their transactions, and the server less once it is begun, which a few acquisitions are not
+//! worth. It issues no token for a lock that is held, and leaves no hold without a token.
 //!
 //! A server writes its commands to the append-only file and sends them to its replicas. From Redis
 //! 7.0 on, and in every Valkey, `RESTORE` is written with the time at which the key ends (`ABSTTL`),
@@ -25,7 +25,7 @@
 //! lease after a restart of the server (C3). All of them write the expiries that scripts set as
 //! `PEXPIREAT`. So only scripts are sent to a server that is older, or does not tell its version.
 
-use std::iter;
+use std::{iter, vec};
 
 use crc::{CRC_64_REDIS, Crc};
 use redis::{Cmd, Pipeline, ServerError, Value};
@@ -65,7 +65,7 @@ pub(crate) fn add_arguments<'a>(
         write_hash_with_one_hold(&mut hold, request.hold.owner());
         command.arg(request.keys.as_str()).arg(request.keys.token());
         command.arg(millis(request.lease()).max(1)).arg(hold.as_slice());
-        command.arg(sent.step).arg(sent.least());
+        command.arg(sent.step).arg(sent.least);
     }
 }
 
@@ -126,19 +126,21 @@ pub(crate) enum Restored {
     Stray,
 }
 
-/// The facts by which the replies to an acquisition are read.
+/// The token that an acquisition asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sent {
-    /// The last token when it was sent, or one that was issued before.
-    pub(crate) last: u64,
-    /// `INCRBY` adds this number: that of the tokens to issue, or more if they have to be later.
+    /// `INCRBY` adds this number to the last token: that of the tokens to issue, or more if they have
+    /// to be later.
     pub(crate) step: u64,
+    /// The least token that may be the last one afterwards, unless it was lost. The script raises a
+    /// lesser one to it.
+    pub(crate) least: u64,
 }
 
 impl Sent {
-    /// The least token that may be the last one afterwards, unless it was lost.
-    fn least(self) -> u64 {
-        self.last.saturating_add(self.step)
+    /// For a token that follows the last one, as far as that is known.
+    pub(crate) fn after(last: u64, step: u64) -> Self {
+        Self { step, least: last.saturating_add(step) }
     }
 
     /// Returns `true` if the reply to `INCRBY` says that there was no last token.
@@ -149,16 +151,30 @@ impl Sent {
 
 /// Takes the replies to [`add_commands`], and adds the outcomes.
 pub(crate) fn take_replies(
-    replies: &mut impl Iterator<Item = Value>,
+    replies: &mut vec::IntoIter<Value>,
     sent: impl ExactSizeIterator<Item = Sent>,
     outcomes: &mut Vec<Restored>,
 ) {
-    let mut next = || replies.next().unwrap_or(Value::Nil);
-    let begun = next();
-    let queued: Vec<_> = (0..2 * sent.len()).map(|_| next()).collect();
+    let last = 2 * sent.len() + 1;
+    match replies.as_slice().get(..=last) {
+        Some([begun, queued @ .., ended]) => add_outcomes(begun, queued, ended, sent, outcomes),
+        _ => outcomes.extend(iter::repeat_n(Restored::Stray, sent.len())),
+    }
+    replies.nth(last);
+}
+
+/// Adds the outcomes of a transaction, by the replies to `MULTI`, to the commands in it, and to
+/// `EXEC`.
+fn add_outcomes(
+    begun: &Value,
+    queued: &[Value],
+    ended: &Value,
+    sent: impl ExactSizeIterator<Item = Sent>,
+    outcomes: &mut Vec<Restored>,
+) {
     let is_queued = |reply: &Value| matches!(reply, Value::SimpleString(text) if text == "QUEUED");
     let is_error = |reply: &Value| matches!(reply, Value::ServerError(_));
-    let outcome = match (begun, next()) {
+    let outcome = match (begun, ended) {
         (Value::Okay, Value::Array(results))
             if queued.iter().all(is_queued) && results.len() == queued.len() =>
         {
@@ -170,14 +186,14 @@ pub(crate) fn take_replies(
         {
             match queued.iter().find_map(refusal) {
                 Some(refusal) => Restored::refused(refusal),
-                None if ended.code() == "EXECABORT" => Restored::refused(&ended),
-                None if is_for_good(&ended) => Restored::Unfinished,
+                None if ended.code() == "EXECABORT" => Restored::refused(ended),
+                None if is_for_good(ended) => Restored::Unfinished,
                 // An error of a node that does not serve the slot, or not all of it.
                 None => Restored::NotGranted,
             }
         }
         (Value::ServerError(begun), Value::ServerError(_)) => match queued.iter().all(is_error) {
-            true => Restored::refused(&begun),
+            true => Restored::refused(begun),
             // Without a transaction, each command took effect on its own.
             false => {
                 let results = queued.chunks_exact(2).zip(sent);
@@ -196,7 +212,7 @@ impl Restored {
     fn of(results: &[Value], sent: Sent) -> Self {
         match results {
             [Value::Okay, Value::Int(last)] => match u64::try_from(*last) {
-                Ok(last) if last >= sent.least() => Self::Granted { last },
+                Ok(last) if last >= sent.least => Self::Granted { last },
                 _ => Self::WithoutToken { is_new: sent.is_first(&results[1]) },
             },
             [Value::Okay, Value::ServerError(_)] => Self::WithoutToken { is_new: false },
@@ -216,7 +232,7 @@ impl Restored {
         match reply {
             Value::Int(0) => Self::NotGranted,
             Value::Int(last) => match u64::try_from(*last) {
-                Ok(last) if last >= sent.least() => Self::Granted { last },
+                Ok(last) if last >= sent.least => Self::Granted { last },
                 _ => Self::Stray,
             },
             Value::ServerError(refusal) => Self::refused(refusal),
@@ -296,13 +312,13 @@ mod tests {
     }
 
     fn sent<const N: usize>(sent: [(u64, u64); N]) -> impl ExactSizeIterator<Item = Sent> {
-        sent.into_iter().map(|(last, step)| Sent { last, step })
+        sent.into_iter().map(|(last, step)| Sent::after(last, step))
     }
 
     /// The outcome of one acquisition, by the replies to `MULTI`, `RESTORE`, `INCRBY` and `EXEC`.
     fn outcome(replies: [Value; 4]) -> Restored {
         let mut outcomes = Vec::new();
-        take_replies(&mut replies.into_iter(), sent([(7, 1)]), &mut outcomes);
+        take_replies(&mut Vec::from(replies).into_iter(), sent([(7, 1)]), &mut outcomes);
         let [outcome] = outcomes.try_into().unwrap();
         outcome
     }
@@ -370,7 +386,7 @@ mod tests {
 
     #[test]
     fn a_script_grants_a_lock_or_does_not() {
-        let outcome = |reply| Restored::of_script(&reply, Sent { last: 7, step: 2 });
+        let outcome = |reply| Restored::of_script(&reply, Sent::after(7, 2));
         assert_eq!(outcome(Value::Int(9)), Restored::Granted { last: 9 });
         for refusal in [
             "BUSYKEY Target key name already exists.",

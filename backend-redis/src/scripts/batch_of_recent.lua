@@ -11,12 +11,14 @@
 --       2 number of locks to release
 --       then for each of them: lock, owner, channel
 --       then for each lock to acquire: lock, last fencing token, lease in ms, the serialized hold,
---           the number to add to the last token, and the least that this may result in
+--           the number to add to the last token, and the least token that this is to result in
 -- Reply the number of the call
 --       then for each release: the reply of HDEL
 --       then for each acquisition: its last token, or 0 if the last one was lost, or the error of
 --           the command that failed. Unless there is a token, nothing is stored
 local call, replies, count = redis.pcall, {ARGV[1]}, 1
+-- As in token.lua.
+local PERIOD = 10000000000
 local acquired = 3 + 3 * ARGV[2]
 for i = 3, acquired - 1, 3 do
     local deleted = call('HDEL', ARGV[i], ARGV[i + 1])
@@ -29,10 +31,16 @@ end
 for i = acquired, #ARGV, 6 do
     local reply = call('RESTORE', ARGV[i], ARGV[i + 2], ARGV[i + 3])
     if reply.ok then
+        local least = tonumber(ARGV[i + 5])
         reply = call('INCRBY', ARGV[i + 1], ARGV[i + 4])
+        if type(reply) == 'number' and reply < least
+            and math.floor(reply / PERIOD) == math.floor(least / PERIOD) then
+            -- The clock has gone on, or some tokens were lost.
+            reply = call('INCRBY', ARGV[i + 1], least - reply)
+        end
         if type(reply) ~= 'number' then
             call('DEL', ARGV[i])
-        elseif reply < tonumber(ARGV[i + 5]) then
+        elseif reply < least then
             call('DEL', ARGV[i])
             -- There was no token, so the new one has no expiry.
             if reply == tonumber(ARGV[i + 4]) then

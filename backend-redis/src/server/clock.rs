@@ -100,6 +100,9 @@ pub(super) enum Retry {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Proposal {
     pub(super) source: TokenSource,
+    /// For a lock that was released a moment ago, but whose last token is too far behind the clock to
+    /// be followed: how to raise it to the proposed one.
+    pub(super) behind: Option<Sent>,
     made: Instant,
 }
 
@@ -125,14 +128,22 @@ impl ServerClock {
                 Some(least) => step_to(least, request, last),
                 None => is_near(last).then(|| request.tokens()),
             };
-            step.map(|step| Sent { last, step })
+            step.map(|step| Sent::after(last, step))
         });
         let source = match (following, request.least()) {
             (Some(sent), _) => TokenSource::Last(sent),
             (None, Some(least)) => TokenSource::Script(Some(least)),
             (None, None) => TokenSource::Script(bound.map(|bound| state.next_proposal(bound))),
         };
-        Proposal { source, made: now }
+        let behind = match source {
+            TokenSource::Script(Some(first)) if can_follow && request.least().is_none() => {
+                let least = request.last_of(first);
+                let is_behind = |last| last < least && last / PERIOD == least / PERIOD;
+                last.filter(|last| is_behind(*last)).map(|_| Sent { step: request.tokens(), least })
+            }
+            _ => None,
+        };
+        Proposal { source, behind, made: now }
     }
 
     /// Takes the reply to a release, and returns it.
@@ -257,7 +268,7 @@ impl ServerClock {
 impl Proposal {
     /// For a script that finds the tokens itself.
     pub(super) fn none() -> Self {
-        Self { source: TokenSource::Script(None), made: Instant::now() }
+        Self { source: TokenSource::Script(None), behind: None, made: Instant::now() }
     }
 
     /// The first token for the script to issue, if one is proposed.
@@ -404,7 +415,7 @@ mod tests {
         let source = |after, request: &_| {
             clock.propose_at(at + Duration::from_micros(after), request).source
         };
-        let follows = |last, step| TokenSource::Last(Sent { last, step });
+        let follows = |last, step| TokenSource::Last(Sent::after(last, step));
         assert_eq!(source(40, &usual()), follows(MICROS + 5, 1));
         // At a second request, the lock may be held.
         assert_eq!(source(40, &usual()), TokenSource::Script(Some(MICROS + 39)));
@@ -443,6 +454,30 @@ mod tests {
         assert_eq!(clock.propose_at(at, &long).source, TokenSource::Script(Some(MICROS)));
     }
 
+    #[test]
+    fn a_last_token_behind_the_clock_can_be_raised_to_the_proposed_one() {
+        const BEHIND: u64 = MAX_AWAY + 1_000;
+        let behind = |last, after, request: &_| {
+            let (clock, at) = clock(Duration::ZERO);
+            clock.acquired(&usual(), last);
+            clock.accept_release(&usual(), Value::Int(1));
+            clock.propose_at(at + Duration::from_micros(after), request).behind
+        };
+        let token = MICROS + BEHIND - BEHIND.div_ceil(DRIFT);
+        assert_eq!(behind(MICROS, BEHIND, &usual()), Some(Sent { step: 1, least: token }));
+        let three = request(LEASE, 3);
+        assert_eq!(behind(MICROS, BEHIND, &three), Some(Sent { step: 3, least: token + 2 }));
+        assert_eq!(behind(MICROS, 40, &usual()), None, "it can be followed");
+        assert_eq!(behind(MICROS + 2 * BEHIND, 40, &usual()), None, "it is ahead of the clock");
+        assert_eq!(behind(MICROS - PERIOD, 0, &usual()), None, "the key needs a new expiry");
+        assert_eq!(behind(MICROS, BEHIND, &at_least(token, 1)), None);
+        assert_eq!(behind(MICROS, BEHIND, &request(Duration::from_secs(13 * 3600), 1)), None);
+        // The lock may be held.
+        let (clock, at) = clock(Duration::ZERO);
+        let proposal = clock.propose_at(at + Duration::from_micros(BEHIND), &usual());
+        assert_eq!(proposal.behind, None);
+    }
+
     fn at_least(least: u64, tokens: u32) -> BatchableRequest {
         let mut request = request(LEASE, tokens);
         let BatchOperation::Acquire { least: own, .. } = &mut request.operation else {
@@ -462,7 +497,7 @@ mod tests {
                 clock.accept_release(&usual(), Value::Int(1));
                 clock.propose(&at_least(least, tokens)).source
             };
-            let follows = |step| TokenSource::Last(Sent { last, step });
+            let follows = |step| TokenSource::Last(Sent::after(last, step));
             assert_eq!(source(last + 1, 1), follows(1));
             assert_eq!(source(last + 2, 1), follows(2));
             assert_eq!(source(last + 1, 10), follows(10));

@@ -500,6 +500,11 @@ fn tokens() -> Vec<Bug> {
             redis_suites("cluster::recent::a_lock"),
         ),
         bug(
+            "a last token that is behind the clock is raised too far",
+            [lua("batch_of_recent.lua").argument("INCRBY", "least").becomes("least")],
+            redis_suites("cluster::recent::a_last_token"),
+        ),
+        bug(
             "a script is expected to be known to a server that has never answered it",
             [redis("KnownScript::is_known").body().becomes("true")],
             redis_suites("cluster::recent::a_release"),

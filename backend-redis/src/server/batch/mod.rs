@@ -27,9 +27,9 @@
 //!   runtime of the connection. If that runtime shuts down, the outcome is reported as unknown.
 //!
 //! On a node of a cluster, the locks of a batch are in different slots, which no transaction may
-//! have. So the acquisitions that would be one share a script with the releases: see [`recent`]. If
-//! the slot of a request is elsewhere, its reply is the node's error, and it is sent on its own to
-//! the node that the error names.
+//! have. So the acquisitions that would be one are a transaction each, or if they are more than
+//! eight, share a script with the releases: see [`recent`]. If the slot of a request is elsewhere,
+//! its reply is the node's error, and it is sent on its own to the node that the error names.
 //!
 //! There, a request that finds the connection idle waits in the queue as well, if a batch of several
 //! was sent a moment ago. The replies to a batch wake its callers together, and the first of them
@@ -166,7 +166,8 @@ impl Drop for InFlight<'_> {
     }
 }
 
-/// Takes and sends one batch. If dropped before that, it fails the pending requests.
+/// Takes and sends batches. If dropped before it has taken the next one, it fails the pending
+/// requests.
 struct BatchSender {
     connection: Arc<CommandConnection>,
     has_taken: bool,
@@ -181,9 +182,11 @@ impl BatchSender {
         state.pending.retain(PendingRequest::is_wanted);
         let len = state.next_batch_len(self.connection.max_batch());
         let requests: Vec<_> = state.pending.drain(..len).collect();
-        let has_company = len > 1 && is_on_cluster(&requests[0].request);
-        state.had_company = has_company.then(Instant::now);
-        state.in_flight += usize::from(len > 0);
+        if let [first, others @ ..] = requests.as_slice() {
+            let has_company = !others.is_empty() && is_on_cluster(&first.request);
+            state.had_company = has_company.then(Instant::now);
+            state.in_flight += 1;
+        }
         let needs_sender = state.needs_sender();
         drop(state);
         let batch = Batch::new(requests, &self.connection.clock);
@@ -193,9 +196,20 @@ impl BatchSender {
         batch
     }
 
-    async fn send(mut self) {
-        // Tasks that are ready now can add their requests first.
-        tokio::task::yield_now().await;
+    /// Sends batches as long as each of them is followed by another one.
+    async fn run(mut self) {
+        loop {
+            // Tasks that are ready now can add their requests first.
+            tokio::task::yield_now().await;
+            if !self.send().await || !self.stays() {
+                return;
+            }
+        }
+    }
+
+    /// Sends a batch, and passes the replies on. Returns `true` if it had several requests, so that
+    /// their callers may make the next ones at once.
+    async fn send(&mut self) -> bool {
         let connection = self.connection.clone();
         let (mut batch, mut in_flight) = (Batch::default(), None);
         let replies = connection.send_next(|| {
@@ -204,9 +218,14 @@ impl BatchSender {
             in_flight = commands.is_some().then(|| InFlight(&connection));
             commands
         });
-        let unknown = match replies.await {
-            None => return,
-            Some(Err(failure)) => return batch.fail(&failure),
+        let replies = replies.await;
+        let has_several = batch.len() > 1;
+        let unknown = match replies {
+            None => return false,
+            Some(Err(failure)) => {
+                batch.fail(&failure);
+                return false;
+            }
             Some(Ok(replies)) => connection.settle(batch, replies).await,
         };
         if !unknown.is_empty() {
@@ -214,6 +233,16 @@ impl BatchSender {
             Box::pin(connection.send_sources(unknown)).await;
         }
         drop(in_flight);
+        has_several
+    }
+
+    /// Makes this the sender of the next batch, unless there is one. So most batches need no new
+    /// task.
+    fn stays(&mut self) -> bool {
+        let mut state = self.connection.queue.lock();
+        let stays = !mem::replace(&mut state.has_sender, true);
+        self.has_taken = !stays;
+        stays
     }
 }
 
@@ -409,7 +438,7 @@ impl CommandConnection {
     /// Starts a sender. Called if [`SendState::needs_sender`] returned `true`.
     fn start_sender(self: &Arc<Self>) {
         let sender = BatchSender { connection: self.clone(), has_taken: false };
-        self.runtime.spawn(sender.send());
+        self.runtime.spawn(sender.run());
     }
 
     /// Sends the commands that `next` returns, in the order in which `next` is called.

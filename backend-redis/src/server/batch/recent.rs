@@ -1,5 +1,5 @@
-//! The part of a batch on a node of a cluster that concerns locks that were released a moment ago:
-//! one script, `batch_of_recent.lua`, in the place of a transaction for each slot.
+//! The part of a large batch on a node of a cluster that concerns locks that were released a moment
+//! ago: one script, `batch_of_recent.lua`, in the place of a transaction for each slot.
 
 use std::sync::{
     Arc,

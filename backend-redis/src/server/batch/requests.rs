@@ -30,6 +30,10 @@ const FEW: usize = 4;
 /// would cost the client more than they save the server.
 const MANY: usize = 32;
 
+/// On a cluster, the maximum number of acquisitions by transactions of their own. More of them share
+/// a script: see [`recent`].
+const FEW_RECENT: usize = 4;
+
 /// A request that waits to be sent, or for its reply.
 pub(super) struct PendingRequest {
     pub(super) request: BatchableRequest,
@@ -94,6 +98,7 @@ impl Batch {
         let is_acquisition =
             |request: &BatchableRequest| !request.is_release() && !request.can_look();
         let acquisitions = requests.iter().filter(|pending| is_acquisition(&pending.request));
+        let on_cluster = requests.first().is_some_and(|first| is_on_cluster(&first.request));
         let number = CallNumber::next();
         let (mut batch, mut shared) = (Self { number, ..Self::default() }, Vec::new());
         let count = acquisitions.count();
@@ -103,7 +108,7 @@ impl Batch {
             match &pending.request {
                 request if request.is_release() => batch.released.push(pending),
                 request if request.can_look() => batch.looks.push(pending),
-                request if count > MANY && request.least().is_none() && !is_on_cluster(request) => {
+                request if count > MANY && request.least().is_none() && !on_cluster => {
                     shared.push(pending);
                 }
                 request => match clock.propose(request) {
@@ -113,6 +118,9 @@ impl Batch {
                     proposal => batch.alone.push((pending, proposal)),
                 },
             }
+        }
+        if on_cluster {
+            batch.share_those_behind();
         }
         if batch.alone.len() > FEW {
             let has_no_least =
@@ -127,12 +135,35 @@ impl Batch {
         batch
     }
 
-    /// The acquisitions without a script are one transaction. On a cluster its keys have to be in
-    /// the same slot, so more than one share a script, with the releases: see [`recent`].
+    /// Adds the acquisitions of locks whose last token is behind the clock to those without a script,
+    /// if these are so many that they share one after all, which can raise the token.
+    fn share_those_behind(&mut self) {
+        let is_behind = |(_, proposal): &(PendingRequest, Proposal)| proposal.behind.is_some();
+        let count = self.alone.iter().filter(|each| is_behind(each)).count();
+        if self.restored.len() + count > FEW_RECENT {
+            let behind = self.alone.extract_if(.., |each| is_behind(each));
+            let raised = behind.filter_map(|(pending, proposal)| Some((pending, proposal.behind?)));
+            self.restored.extend(raised);
+        }
+    }
+
+    /// On a cluster, many acquisitions without a script share one after all, with the releases: see
+    /// [`recent`].
     fn recent(&self) -> Option<Publishing> {
         match self.restored.as_slice() {
-            [(PendingRequest { request, .. }, _), _, ..] => request.publishing,
+            [(PendingRequest { request, .. }, _), rest @ ..] if rest.len() >= FEW_RECENT => {
+                request.publishing
+            }
             _ => None,
+        }
+    }
+
+    /// The number of acquisitions in a transaction. On a cluster its keys have to be in the same
+    /// slot.
+    fn per_transaction(&self) -> usize {
+        match self.restored.as_slice() {
+            [(first, _), ..] if is_on_cluster(&first.request) => 1,
+            restored => restored.len().max(1),
         }
     }
 
@@ -140,9 +171,11 @@ impl Batch {
     /// unless the server is expected to know them.
     pub(super) fn commands(&self, known: Option<&KnownScripts>) -> Option<Pipeline> {
         let by_digest = known.is_some();
-        let (released, restored) = (self.released.len(), self.restored.len());
-        let mut commands = Pipeline::with_capacity(2 * released + 4 * restored + FEW);
         let recent = self.recent();
+        let mut commands = Pipeline::with_capacity(match recent {
+            Some(_) => 1,
+            None => 2 * self.released.len() + 4 * self.restored.len() + self.alone.len() + 2,
+        });
         if recent.is_none() {
             self.released.iter().for_each(|pending| pending.request.add_release(&mut commands));
         }
@@ -163,9 +196,11 @@ impl Batch {
             let by_digest = known.is_some_and(|known| known.recent.is_known());
             let command = recent::command(self.number, released, acquired, publishing, by_digest);
             commands.add_command(command);
-        } else if !self.restored.is_empty() {
-            let requests = self.restored.iter().map(|(pending, sent)| (&pending.request, *sent));
-            restore::add_commands(&mut commands, requests);
+        } else {
+            for acquisitions in self.restored.chunks(self.per_transaction()) {
+                let requests = acquisitions.iter().map(|(pending, sent)| (&pending.request, *sent));
+                restore::add_commands(&mut commands, requests);
+            }
         }
         for (PendingRequest { request, .. }, proposal) in &self.alone {
             commands.add_command(request.acquire_command(by_digest, proposal.proposed()));
@@ -221,7 +256,7 @@ impl Batch {
         let clock = &connection.clock;
         let (mut replies, mut again) = (replies.into_iter(), NotCarriedOut::default());
         let recent = self.recent();
-        let mut settled = Vec::with_capacity(self.len());
+        let mut settled = Vec::with_capacity(self.len() - self.shared.len());
         if recent.is_none() {
             settled.extend(mem::take(&mut self.released).into_iter().map(|pending| {
                 let reply = pending.request.take_released(&mut replies);
@@ -242,10 +277,12 @@ impl Batch {
             let (released, acquired) = (self.released, self.restored);
             let number = self.number;
             recent::settle(number, released, acquired, reply, connection, &mut settled, &mut again);
-        } else if !self.restored.is_empty() {
+        } else {
             let mut outcomes = Vec::with_capacity(self.restored.len());
-            let sent = self.restored.iter().map(|(_, sent)| *sent);
-            restore::take_replies(&mut replies, sent, &mut outcomes);
+            for acquisitions in self.restored.chunks(self.per_transaction()) {
+                let sent = acquisitions.iter().map(|(_, sent)| *sent);
+                restore::take_replies(&mut replies, sent, &mut outcomes);
+            }
             for ((pending, _), outcome) in self.restored.into_iter().zip(outcomes) {
                 again.restored(pending, clock, outcome, &mut settled);
             }
@@ -259,9 +296,9 @@ impl Batch {
         again
     }
 
-    /// The number of requests that do not share [the script](Self::script_command).
-    fn len(&self) -> usize {
-        self.released.len() + self.looks.len() + self.restored.len() + self.alone.len()
+    pub(super) fn len(&self) -> usize {
+        let Self { released, number: _, shared, looks, restored, alone } = self;
+        released.len() + shared.len() + looks.len() + restored.len() + alone.len()
     }
 
     /// Passes an error of the connection on.

@@ -1,5 +1,5 @@
-//! Locks that were released a moment ago are acquired together, by one call of each node. The
-//! answers do not reveal it.
+//! Locks that were released a moment ago are acquired together: many by one call of each node, and
+//! a few by transactions. The answers do not reveal it.
 
 use lockcore::{
     BackendErrorKind,
@@ -23,6 +23,9 @@ use crate::{
 
 /// Enough locks for several batches.
 const LOCKS: usize = 24;
+
+/// So few locks that each has a transaction of its own.
+const FEW: usize = 4;
 
 const COMMANDS: [&str; 4] = ["restore", "exec", "spublish", "publish"];
 
@@ -62,6 +65,12 @@ async fn last_token(server: &RedisServer, request: &AcquireRequest) -> u64 {
     server.query(&["GET", &token_key(request)]).await
 }
 
+/// The server's time in microseconds.
+async fn time(server: &RedisServer) -> u64 {
+    let [seconds, micros] = server.query::<Vec<u64>>(&["TIME"]).await.try_into().unwrap();
+    seconds * 1_000_000 + micros
+}
+
 /// Acquires all locks after a release and a `change`, until most were acquired together without
 /// their scripts. Returns the outcomes.
 async fn acquired_together(
@@ -80,7 +89,7 @@ async fn acquired_together(
             for task in tasks {
                 outcomes.push(outcome(task).await.unwrap());
             }
-            if server.calls_of("restore").await - before > 2 * LOCKS as u64 / 3 {
+            if server.calls_of("restore").await - before > 2 * requests.len() as u64 / 3 {
                 return outcomes;
             }
             let _: redis::Value = server.query(&["FLUSHALL"]).await;
@@ -158,28 +167,97 @@ async fn each_node_is_called_once_for_many_locks() {
 }
 
 #[tokio::test]
-async fn a_lock_that_is_held_again_is_refused_and_issues_no_token() {
+async fn a_lock_that_is_held_again_is_refused() {
     if server_lacks(Feature::LastingRestore) {
         return;
     }
     let cluster = cluster().await;
     let (server, client) = (cluster.node(0), backend(&cluster).connect().await.unwrap());
     let other = backend(&cluster).connect().await.unwrap();
-    let all = requests(&cluster).await;
-    let theirs = exclusive(all[7].name.as_str(), 77);
-    let mut last = 0;
-    let outcomes = acquired_together(server, &client, &all, async || {
-        last = u64::from(enters(&other, &theirs).await);
+    for count in [LOCKS, FEW] {
+        let all = requests_at_one_node(&cluster, count).await;
+        let theirs = exclusive(all[2].name.as_str(), 77);
+        let mut last = 0;
+        let outcomes = acquired_together(server, &client, &all, async || {
+            last = u64::from(enters(&other, &theirs).await);
+        })
+        .await;
+        for (number, outcome) in outcomes.iter().enumerate() {
+            match outcome {
+                AcquireOutcome::Held { remaining: Some(_) } => assert_eq!(number, 2),
+                outcome => assert!(token(outcome) > 0 && number != 2, "{number}: {outcome:?}"),
+            }
+        }
+        // A transaction issues a token all the same.
+        let issued = last_token(server, &theirs).await - last;
+        assert!(issued == 0 || count == FEW && issued < 1_000_000, "{issued} of {count}");
+        assert_eq!(releases(&other, &theirs).await, ReleaseOutcome::Released);
+        let [one, rest] = [&all[..2], &all[3..]];
+        assert_released(&client, &[one, rest].concat()).await;
+    }
+}
+
+#[tokio::test]
+async fn few_locks_are_acquired_by_transactions() {
+    if server_lacks(Feature::LastingRestore) {
+        return;
+    }
+    let cluster = cluster().await;
+    let (server, client) = (cluster.node(0), backend(&cluster).connect().await.unwrap());
+    let all = requests_at_one_node(&cluster, FEW).await;
+    let mut connection = connection(server).await;
+    let mut before = [0; 4];
+    acquired_together(server, &client, &all, async || {
+        before = calls(&mut connection, COMMANDS).await;
     })
     .await;
-    for (number, outcome) in outcomes.iter().enumerate() {
-        match outcome {
-            AcquireOutcome::Held { remaining: Some(_) } => assert_eq!(number, 7),
-            outcome => assert!(token(outcome) > 0 && number != 7, "{number}: {outcome:?}"),
-        }
+    let after = calls(&mut connection, COMMANDS).await;
+    let [restored, transactions] = [0, 1].map(|index| after[index] - before[index]);
+    assert_eq!(restored, transactions);
+    for request in &all {
+        let hold = [(request.hold.owner().into(), "1".into())];
+        assert_eq!(hash(server, request.name.as_str()).await, hold.into());
     }
-    assert_eq!(last_token(server, &theirs).await, last);
-    assert_eq!(releases(&other, &theirs).await, ReleaseOutcome::Released);
+    assert_released(&client, &all).await;
+}
+
+#[tokio::test]
+async fn a_last_token_behind_the_clock_is_raised() {
+    if server_lacks(Feature::LastingRestore) {
+        return;
+    }
+    let cluster = cluster().await;
+    let (server, client) = (cluster.node(0), backend(&cluster).connect().await.unwrap());
+    let all = requests(&cluster).await;
+    let [ahead, behind] = [3, 5].map(|index| token_key(&all[index]));
+    let mut last = Vec::new();
+    let mut begin = 0;
+    let outcomes = acquired_together(server, &client, &all, async || {
+        last.clear();
+        for request in &all {
+            last.push(last_token(server, request).await);
+        }
+        let others = [(&ahead, last[3] + 10_000_000), (&behind, last[5] - 10_000_000)];
+        for (key, token) in others {
+            let _: String = server.query(&["SET", key, &token.to_string(), "KEEPTTL"]).await;
+        }
+        last[3] += 10_000_000;
+        begin = time(server).await;
+        let until = last[0].max(begin) + 80_000;
+        while begin < until {
+            begin = time(server).await;
+        }
+    })
+    .await;
+    let end = time(server).await;
+    for (index, (request, outcome)) in all.iter().zip(&outcomes).enumerate() {
+        assert!(token(outcome) > last[index], "{index}: {outcome:?} after {}", last[index]);
+        let by_the_clock = begin - 20_000..end;
+        assert!(index == 3 || by_the_clock.contains(&token(outcome)), "{index}: {outcome:?}");
+        assert_eq!(last_token(server, request).await, token(outcome));
+        assert!((1..=86_400_000).contains(&pttl(server, &token_key(request)).await));
+    }
+    assert_released(&client, &all).await;
 }
 
 #[tokio::test]
@@ -189,39 +267,56 @@ async fn a_token_that_is_lost_or_of_another_type_concerns_one_lock() {
     }
     let cluster = cluster().await;
     let (server, client) = (cluster.node(0), backend(&cluster).connect().await.unwrap());
-    let all = requests(&cluster).await;
-    let lost = token_key(&all[5]);
-    let before: [u64; 2] = server.query::<Vec<u64>>(&["TIME"]).await.try_into().unwrap();
-    let outcomes = acquired_together(server, &client, &all, async || {
+    for count in [LOCKS, FEW] {
+        let all = requests_at_one_node(&cluster, count).await;
+        a_token_that_is_lost_concerns_one_lock(server, &client, &all).await;
+        a_token_of_another_type_concerns_one_lock(server, &client, &all).await;
+    }
+}
+
+async fn a_token_that_is_lost_concerns_one_lock(
+    server: &RedisServer,
+    client: &RedisBackend,
+    all: &[AcquireRequest],
+) {
+    let lost = token_key(&all[2]);
+    let before = time(server).await;
+    let outcomes = acquired_together(server, client, all, async || {
         let _: i64 = server.query(&["DEL", &lost]).await;
     })
     .await;
-    let all_are_by_the_clock =
-        outcomes.iter().all(|outcome| token(outcome) > before[0] * 1_000_000 + before[1]);
+    let all_are_by_the_clock = outcomes.iter().all(|outcome| token(outcome) > before);
     assert!(all_are_by_the_clock, "{outcomes:?}");
     assert!((1..=86_400_000).contains(&pttl(server, &lost).await));
     assert_eq!(server.keys_without_expiry().await, Vec::<String>::new());
-    assert_released(&client, &all).await;
+    assert_released(client, all).await;
+}
 
-    // Scripts refuse such a lock.
-    let (strange, good) = (&all[5], [&all[..5], &all[6..]].concat());
+/// Scripts refuse such a lock.
+async fn a_token_of_another_type_concerns_one_lock(
+    server: &RedisServer,
+    client: &RedisBackend,
+    all: &[AcquireRequest],
+) {
+    let (strange, good) = (&all[2], [&all[..2], &all[3..]].concat());
+    let token = token_key(strange);
     soon("locks that are acquired together", async {
         loop {
-            batch(&client, &all).await;
-            let _: i64 = server.query(&["DEL", &lost]).await;
-            let _: i64 = server.query(&["RPUSH", &lost, "element"]).await;
+            batch(client, all).await;
+            let _: i64 = server.query(&["DEL", &token]).await;
+            let _: i64 = server.query(&["RPUSH", &token, "element"]).await;
             let before = server.calls_of("restore").await;
-            let tasks: Vec<_> = good.iter().map(|request| begin(&client, request)).collect();
-            let refused = begin(&client, strange);
+            let tasks: Vec<_> = good.iter().map(|request| begin(client, request)).collect();
+            let refused = begin(client, strange);
             for task in tasks {
                 assert!(is_granted(task).await);
             }
             outcome(refused).await.unwrap_err();
             assert!(hash(server, strange.name.as_str()).await.is_empty());
             let spent = server.calls_of("restore").await - before;
-            assert_released(&client, &good).await;
-            let _: i64 = server.query(&["DEL", &lost]).await;
-            if spent > LOCKS as u64 / 2 {
+            assert_released(client, &good).await;
+            let _: i64 = server.query(&["DEL", &token]).await;
+            if spent > all.len() as u64 / 2 {
                 return;
             }
         }
@@ -252,22 +347,24 @@ async fn a_slot_that_moves_does_not_end_it() {
     }
     let cluster = cluster().await;
     let (server, client) = (cluster.node(0), backend(&cluster).connect().await.unwrap());
-    let all = requests(&cluster).await;
-    let slot = cluster.slot_of(all[3].name.as_str()).await;
-    for target in [1, 0, 1, 0] {
-        for _ in 0..5 {
+    for count in [LOCKS, FEW] {
+        let all = requests_at_one_node(&cluster, count).await;
+        let slot = cluster.slot_of(all[3].name.as_str()).await;
+        for target in [1, 0, 1, 0] {
+            for _ in 0..5 {
+                batch(&client, &all).await;
+            }
+            let acquiring: Vec<_> = all.iter().map(|request| begin(&client, request)).collect();
+            cluster.migrate_slot(slot, target).await;
+            for task in acquiring {
+                assert!(is_granted(task).await);
+            }
+            assert_released(&client, &all).await;
             batch(&client, &all).await;
         }
-        let acquiring: Vec<_> = all.iter().map(|request| begin(&client, request)).collect();
-        cluster.migrate_slot(slot, target).await;
-        for task in acquiring {
-            assert!(is_granted(task).await);
-        }
+        acquired_together(server, &client, &all, async || ()).await;
         assert_released(&client, &all).await;
-        batch(&client, &all).await;
     }
-    acquired_together(server, &client, &all, async || ()).await;
-    assert_released(&client, &all).await;
 }
 
 #[tokio::test]
@@ -276,9 +373,10 @@ async fn a_user_without_the_right_is_served_by_other_scripts() {
         return;
     }
     let cluster = cluster().await;
-    let all = requests(&cluster).await;
     let server = cluster.node(0);
-    for missing in ["restore", "incrby"] {
+    for (missing, count) in [("restore", LOCKS), ("incrby", LOCKS), ("restore", FEW), ("exec", FEW)]
+    {
+        let all = requests_at_one_node(&cluster, count).await;
         let more = "+restore +multi +exec +asking +cluster|slots +cluster|info +spublish";
         for node in 0..3 {
             let rights = format!("reset on >pw {LEAST_RIGHTS} {more} -{missing}");
@@ -334,9 +432,10 @@ async fn the_reply_to_another_request_grants_nothing() {
     })
     .await;
     let client = backend(&cluster).connect().await.unwrap();
-    // The reply to an acquisition by a script has as many parts, and they are plausible.
-    for count in [1, 2, 1, 2] {
-        let tested = &all[10..=10 + count];
+    // The reply to a script has as many parts, and they are plausible: an acquisition of its own, or
+    // as many as are tested.
+    for (count, parts) in [(2, 2), (3, 2), (10, 11), (11, 12)] {
+        let tested = &all[10..10 + count];
         let held = tested.last().unwrap();
         soon("a batch behind another request", async {
             loop {
@@ -345,13 +444,12 @@ async fn the_reply_to_another_request_grants_nothing() {
                 }
                 let _: i64 = server.query(&["HSET", held.name.as_str(), "other", "1"]).await;
                 let new = exclusive(&name_at(&cluster, 0, "locks:new").await, 1);
-                let [seconds, micros] =
-                    server.query::<Vec<u64>>(&["TIME"]).await.try_into().unwrap();
-                let token = seconds * 1_000_000 + micros;
+                let token = time(server).await;
                 let before = server.calls_of("restore").await;
                 let connections = proxy.accepted();
                 server.freeze();
-                proxy.insert_reply(format!("*2\r\n:1\r\n:{token}\r\n").as_bytes());
+                let tokens = format!(":{token}\r\n").repeat(parts - 1);
+                proxy.insert_reply(format!("*{parts}\r\n:1\r\n{tokens}").as_bytes());
                 let first = begin(&client, &new);
                 ticks().await;
                 let tasks: Vec<_> = tested.iter().map(|request| begin(&client, request)).collect();
