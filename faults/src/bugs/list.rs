@@ -501,7 +501,7 @@ fn tokens() -> Vec<Bug> {
         ),
         bug(
             "a last token that is behind the clock is raised too far",
-            [lua("batch_of_recent.lua").argument("INCRBY", "least").becomes("least")],
+            [lua("batch_of_recent.lua").argument("call", "least - reply").becomes("least")],
             redis_suites("cluster::recent::a_last_token"),
         ),
         bug(
