@@ -28,7 +28,7 @@
 //!
 //! On a node of a cluster, the locks of a batch are in different slots, which no transaction may
 //! have. So the acquisitions that would be one are a transaction each, or if they are more than
-//! eight, share a script with the releases: see [`recent`]. If the slot of a request is elsewhere,
+//! six, share a script with the releases: see [`recent`]. If the slot of a request is elsewhere,
 //! its reply is the node's error, and it is sent on its own to the node that the error names.
 //!
 //! There, a request that finds the connection idle waits in the queue as well, if a batch of several

@@ -32,7 +32,7 @@ const MANY: usize = 32;
 
 /// On a cluster, the maximum number of acquisitions by transactions of their own. More of them share
 /// a script: see [`recent`].
-const FEW_RECENT: usize = 4;
+const FEW_RECENT: usize = 6;
 
 /// A request that waits to be sent, or for its reply.
 pub(super) struct PendingRequest {
