@@ -179,8 +179,8 @@
 //!   at once of those who wait already. On a cluster with sharded messages, `pubsub|shardnumsub`
 //!   has the same effect.
 //! - `restore`, `multi` and `exec` are not needed. With these and `incrby`, a lock that this client
-//!   released a moment ago is acquired without a script, or on a cluster with others by a short
-//!   one, which costs the server less. That is so from Redis 7.0 on, and on every Valkey.
+//!   released a moment ago is acquired without a script, or on a cluster with many others by a
+//!   short one, which costs the server less. That is so from Redis 7.0 on, and on every Valkey.
 //! - `pexpireat` is not needed. With it, the release of a fair lock grants it to the next waiter.
 //! - `config|get`, `scan`, `hscan` and, on a cluster, `cluster|nodes` are for
 //!   [`RedisBackend::diagnose`] only, which reports the checks that it could not make.

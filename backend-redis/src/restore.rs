@@ -16,7 +16,8 @@
 //! On a cluster, a transaction has keys in one slot only. So many acquisitions at one node share a
 //! script with the same two commands for each, `batch_of_recent.lua`. It costs the client much less
 //! than their transactions, and the server less once it is begun, which a few acquisitions are not
-//! worth. It issues no token for a lock that is held, and leaves no hold without a token.
+//! worth. It issues no token for a lock that is held, leaves no hold without a token, and raises a
+//! last token that is too far behind the clock to be followed.
 //!
 //! A server writes its commands to the append-only file and sends them to its replicas. From Redis
 //! 7.0 on, and in every Valkey, `RESTORE` is written with the time at which the key ends (`ABSTTL`),
@@ -132,15 +133,16 @@ pub(crate) struct Sent {
     /// `INCRBY` adds this number to the last token: that of the tokens to issue, or more if they have
     /// to be later.
     pub(crate) step: u64,
-    /// The least token that may be the last one afterwards, unless it was lost. The script raises a
-    /// lesser one to it.
+    /// The least token that may be the last one afterwards, unless it was lost.
     pub(crate) least: u64,
+    /// Set if the last token is behind the clock. The script raises the next one to the least one.
+    pub(crate) is_raised: bool,
 }
 
 impl Sent {
-    /// For a token that follows the last one, as far as that is known.
+    /// For tokens that follow the last one.
     pub(crate) fn after(last: u64, step: u64) -> Self {
-        Self { step, least: last.saturating_add(step) }
+        Self { step, least: last.saturating_add(step), is_raised: false }
     }
 
     /// Returns `true` if the reply to `INCRBY` says that there was no last token.
@@ -237,6 +239,14 @@ impl Restored {
             },
             Value::ServerError(refusal) => Self::refused(refusal),
             _ => Self::Stray,
+        }
+    }
+
+    /// The outcome if the last reply belongs to another request: then these may as well.
+    pub(crate) fn out_of_step(self) -> Self {
+        match self {
+            Self::Granted { .. } | Self::NotGranted | Self::WithoutToken { .. } => Self::Stray,
+            of_the_user => of_the_user,
         }
     }
 

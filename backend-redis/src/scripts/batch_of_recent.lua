@@ -9,7 +9,9 @@
 --
 -- ARGV  1 number of the call, which begins the reply
 --       2 number of locks to release
---       then for each of them: lock, owner, channel
+--       3 number of locks to acquire whose next token follows the last one. The last tokens of those
+--           behind them are behind the clock, and raised
+--       then for each lock to release: lock, owner, channel
 --       then for each lock to acquire: lock, last fencing token, lease in ms, the serialized hold,
 --           the number to add to the last token, and the least token that this is to result in
 -- Reply the number of the call
@@ -19,8 +21,9 @@
 local call, replies, count = redis.pcall, {ARGV[1]}, 1
 -- As in token.lua.
 local PERIOD = 10000000000
-local acquired = 3 + 3 * ARGV[2]
-for i = 3, acquired - 1, 3 do
+local acquired = 4 + 3 * ARGV[2]
+local raised = acquired + 6 * ARGV[3]
+for i = 4, acquired - 1, 3 do
     local deleted = call('HDEL', ARGV[i], ARGV[i + 1])
     if type(deleted) == 'number' then
         redis.pcall('PUBLISH', ARGV[i + 2], '0')
@@ -33,9 +36,8 @@ for i = acquired, #ARGV, 6 do
     if reply.ok then
         local least = tonumber(ARGV[i + 5])
         reply = call('INCRBY', ARGV[i + 1], ARGV[i + 4])
-        if type(reply) == 'number' and reply < least
+        if i >= raised and type(reply) == 'number' and reply < least
             and math.floor(reply / PERIOD) == math.floor(least / PERIOD) then
-            -- The clock has gone on, or some tokens were lost.
             reply = call('INCRBY', ARGV[i + 1], least - reply)
         end
         if type(reply) ~= 'number' then

@@ -139,7 +139,11 @@ impl ServerClock {
             TokenSource::Script(Some(first)) if can_follow && request.least().is_none() => {
                 let least = request.last_of(first);
                 let is_behind = |last| last < least && last / PERIOD == least / PERIOD;
-                last.filter(|last| is_behind(*last)).map(|_| Sent { step: request.tokens(), least })
+                last.filter(|last| is_behind(*last)).map(|_| Sent {
+                    step: request.tokens(),
+                    least,
+                    is_raised: true,
+                })
             }
             _ => None,
         };
@@ -464,9 +468,15 @@ mod tests {
             clock.propose_at(at + Duration::from_micros(after), request).behind
         };
         let token = MICROS + BEHIND - BEHIND.div_ceil(DRIFT);
-        assert_eq!(behind(MICROS, BEHIND, &usual()), Some(Sent { step: 1, least: token }));
+        assert_eq!(
+            behind(MICROS, BEHIND, &usual()),
+            Some(Sent { step: 1, least: token, is_raised: true })
+        );
         let three = request(LEASE, 3);
-        assert_eq!(behind(MICROS, BEHIND, &three), Some(Sent { step: 3, least: token + 2 }));
+        assert_eq!(
+            behind(MICROS, BEHIND, &three),
+            Some(Sent { step: 3, least: token + 2, is_raised: true })
+        );
         assert_eq!(behind(MICROS, 40, &usual()), None, "it can be followed");
         assert_eq!(behind(MICROS + 2 * BEHIND, 40, &usual()), None, "it is ahead of the clock");
         assert_eq!(behind(MICROS - PERIOD, 0, &usual()), None, "the key needs a new expiry");

@@ -505,6 +505,16 @@ fn tokens() -> Vec<Bug> {
             redis_suites("cluster::recent::a_last_token"),
         ),
         bug(
+            "the server's time is not asked for again by large batches",
+            [redis("Batch::new").value("asks_for_time").becomes("false")],
+            redis_suites("cluster::recent::the_clock"),
+        ),
+        bug(
+            "transactions are not checked for the number of their batch",
+            [redis("Batch::settle").value("is_ours").becomes("true")],
+            redis_suites("cluster::recent::the_reply"),
+        ),
+        bug(
             "a script is expected to be known to a server that has never answered it",
             [redis("KnownScript::is_known").body().becomes("true")],
             redis_suites("cluster::recent::a_release"),

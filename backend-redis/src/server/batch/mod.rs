@@ -27,9 +27,9 @@
 //!   runtime of the connection. If that runtime shuts down, the outcome is reported as unknown.
 //!
 //! On a node of a cluster, the locks of a batch are in different slots, which no transaction may
-//! have. So the acquisitions that would be one are a transaction each, or if they are more than
-//! six, share a script with the releases: see [`recent`]. If the slot of a request is elsewhere,
-//! its reply is the node's error, and it is sent on its own to the node that the error names.
+//! have. So the acquisitions that would be one are a transaction each, or if they are many, share a
+//! script with the releases: see [`recent`]. If the slot of a request is elsewhere, its reply is the
+//! node's error, and it is sent on its own to the node that the error names.
 //!
 //! There, a request that finds the connection idle waits in the queue as well, if a batch of several
 //! was sent a moment ago. The replies to a batch wake its callers together, and the first of them
@@ -94,7 +94,7 @@ struct SendState {
     pending: VecDeque<PendingRequest>,
     /// The number of calls in flight.
     in_flight: usize,
-    /// `true` if a sender has been started that has not taken a batch yet.
+    /// `true` if a sender has been started, or has stayed, that has not taken its next batch yet.
     has_sender: bool,
     /// When the last batch was taken, if it had several requests for a node of a cluster.
     had_company: Option<Instant>,

@@ -17,19 +17,24 @@ use crate::{
     server::CommandConnection,
 };
 
-/// The number of a call, which its reply begins with. Without it, the replies of batches of equal
-/// length would fit each other.
+/// The number of a batch. The reply to its script begins with it, or the transactions are followed by
+/// it. Without it, the replies of batches of equal length would fit each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct CallNumber(u64);
 
 impl CallNumber {
-    /// A number that no other call of this process has.
+    /// A number that no other batch of this process has.
     pub(super) fn next() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 
-    fn begins(self, reply: &Value) -> bool {
+    /// A command whose reply is this number.
+    pub(super) fn echo(self) -> Cmd {
+        redis::cmd("PING").arg(self.0).take()
+    }
+
+    pub(super) fn begins(self, reply: &Value) -> bool {
         matches!(reply, Value::BulkString(digits) if *digits == self.0.to_string().as_bytes())
     }
 }
@@ -45,11 +50,13 @@ pub(super) fn command(
     let requests = released.iter().chain(acquired.iter().map(|(pending, _)| pending));
     let size = CallSize {
         keys: 0,
-        args: 2 + 3 * released.len() + 6 * acquired.len(),
+        args: 3 + 3 * released.len() + 6 * acquired.len(),
         bytes: requests.map(|pending| 64 + pending.request.bytes()).sum(),
     };
     let mut command = script::BATCH_OF_RECENT.command(by_digest, Some(publishing), size);
-    command.arg(number.0).arg(released.len());
+    // Those that are raised are the last ones.
+    let following = acquired.iter().filter(|(_, sent)| !sent.is_raised).count();
+    command.arg(number.0).arg(released.len()).arg(following);
     for PendingRequest { request, .. } in released {
         command.arg(request.keys.as_str()).arg(request.hold.owner()).arg(request.keys.channel());
     }

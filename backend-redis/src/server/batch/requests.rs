@@ -80,7 +80,6 @@ fn refusal(text: &str) -> RedisError {
 pub(super) struct Batch {
     /// The releases that need no script.
     released: Vec<PendingRequest>,
-    /// The number of the call for [`recent`] locks.
     number: CallNumber,
     /// The requests that share a script: releases, then acquisitions.
     shared: Vec<PendingRequest>,
@@ -125,7 +124,9 @@ impl Batch {
         if batch.alone.len() > FEW {
             let has_no_least =
                 |(pending, _): &mut (PendingRequest, _)| pending.request.least().is_none();
-            let sharing = batch.alone.extract_if(.., has_no_least);
+            // The script that is shared does not tell the server's time, which they all may lack.
+            let asks_for_time = batch.alone[0].1.source == TokenSource::Script(None);
+            let sharing = batch.alone.extract_if(usize::from(asks_for_time).., has_no_least);
             shared.extend(sharing.map(|(pending, _)| pending));
         }
         if !shared.is_empty() {
@@ -167,6 +168,12 @@ impl Batch {
         }
     }
 
+    /// Returns `true` if there are several transactions. Their replies are followed by the number of
+    /// the batch.
+    fn has_transactions(&self) -> bool {
+        self.restored.len() > self.per_transaction()
+    }
+
     /// The commands of the batch, or `None` if it is empty. Scripts are sent with their source,
     /// unless the server is expected to know them.
     pub(super) fn commands(&self, known: Option<&KnownScripts>) -> Option<Pipeline> {
@@ -200,6 +207,9 @@ impl Batch {
             for acquisitions in self.restored.chunks(self.per_transaction()) {
                 let requests = acquisitions.iter().map(|(pending, sent)| (&pending.request, *sent));
                 restore::add_commands(&mut commands, requests);
+            }
+            if self.has_transactions() {
+                commands.add_command(self.number.echo());
             }
         }
         for (PendingRequest { request, .. }, proposal) in &self.alone {
@@ -282,6 +292,11 @@ impl Batch {
             for acquisitions in self.restored.chunks(self.per_transaction()) {
                 let sent = acquisitions.iter().map(|(_, sent)| *sent);
                 restore::take_replies(&mut replies, sent, &mut outcomes);
+            }
+            let is_ours = !self.has_transactions()
+                || self.number.begins(&replies.next().unwrap_or(Value::Nil));
+            if !is_ours {
+                outcomes = outcomes.into_iter().map(Restored::out_of_step).collect();
             }
             for ((pending, _), outcome) in self.restored.into_iter().zip(outcomes) {
                 again.restored(pending, clock, outcome, &mut settled);

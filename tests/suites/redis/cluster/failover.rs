@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use lockcore::{LockGuard, Locks, Mode, backend::Backend};
+use lockcore::{LockError, LockGuard, Locks, Mode, backend::Backend};
 use lockcore_testkit::RedisCluster;
 use tokio::task::JoinHandle;
 
@@ -197,7 +197,12 @@ async fn a_node_is_added_and_removed_under_a_held_lock() {
     assert!(cluster.node(added).query::<bool>(&["EXISTS", "held"]).await);
     cluster.migrate_slot(slot, primary).await;
     cluster.remove_node(added).await;
-    guard.release().await.unwrap();
+    // The client may not have heard of it in time. Then the release goes on in the background.
+    match guard.release().await {
+        Ok(()) => {}
+        Err(LockError::Backend(error)) if error.is_retryable() => {}
+        Err(error) => panic!("{error:?}"),
+    }
     let guard = soon("a lock on the old node", locks.lock("held").acquire()).await.unwrap();
     guard.release().await.unwrap();
 }

@@ -243,7 +243,7 @@ async fn a_last_token_behind_the_clock_is_raised() {
         }
         last[3] += 10_000_000;
         begin = time(server).await;
-        let until = last[0].max(begin) + 80_000;
+        let until = last[0].max(begin) + 250_000;
         while begin < until {
             begin = time(server).await;
         }
@@ -252,7 +252,8 @@ async fn a_last_token_behind_the_clock_is_raised() {
     let end = time(server).await;
     for (index, (request, outcome)) in all.iter().zip(&outcomes).enumerate() {
         assert!(token(outcome) > last[index], "{index}: {outcome:?} after {}", last[index]);
-        let by_the_clock = begin - 20_000..end;
+        // A reading may have taken 100 ms.
+        let by_the_clock = begin - 120_000..end;
         assert!(index == 3 || by_the_clock.contains(&token(outcome)), "{index}: {outcome:?}");
         assert_eq!(last_token(server, request).await, token(outcome));
         assert!((1..=86_400_000).contains(&pttl(server, &token_key(request)).await));
@@ -285,8 +286,10 @@ async fn a_token_that_is_lost_concerns_one_lock(
         let _: i64 = server.query(&["DEL", &lost]).await;
     })
     .await;
-    let all_are_by_the_clock = outcomes.iter().all(|outcome| token(outcome) > before);
-    assert!(all_are_by_the_clock, "{outcomes:?}");
+    assert!(token(&outcomes[2]) > before, "{outcomes:?} after {before}");
+    // The others may follow a token that is up to 50 ms behind the clock.
+    let are_late = outcomes.iter().all(|outcome| token(outcome) > before - 100_000);
+    assert!(are_late, "{outcomes:?} after {before}");
     assert!((1..=86_400_000).contains(&pttl(server, &lost).await));
     assert_eq!(server.keys_without_expiry().await, Vec::<String>::new());
     assert_released(client, all).await;
@@ -432,25 +435,33 @@ async fn the_reply_to_another_request_grants_nothing() {
     })
     .await;
     let client = backend(&cluster).connect().await.unwrap();
-    // The reply to a script has as many parts, and they are plausible: an acquisition of its own, or
-    // as many as are tested.
-    for (count, parts) in [(2, 2), (3, 2), (10, 11), (11, 12)] {
-        let tested = &all[10..10 + count];
+    for count in [2, 3, 6, 10, 11] {
+        let is_one_script = count > 6;
+        let (others, tested) = (&all[..8], &all[10..10 + count]);
         let held = tested.last().unwrap();
+        let new = exclusive(&name_at(&cluster, 0, "locks:new").await, 1);
         soon("a batch behind another request", async {
             loop {
                 for _ in 0..3 {
                     batch(&client, &all).await;
                 }
                 let _: i64 = server.query(&["HSET", held.name.as_str(), "other", "1"]).await;
-                let new = exclusive(&name_at(&cluster, 0, "locks:new").await, 1);
                 let token = time(server).await;
                 let before = server.calls_of("restore").await;
                 let connections = proxy.accepted();
                 server.freeze();
-                let tokens = format!(":{token}\r\n").repeat(parts - 1);
-                proxy.insert_reply(format!("*{parts}\r\n:1\r\n{tokens}").as_bytes());
-                let first = begin(&client, &new);
+                // The stray replies are before that to a script, which is the batch or the request
+                // before it.
+                let (first, stray) = if is_one_script {
+                    let tokens = format!(":{token}\r\n").repeat(count);
+                    (&others[0], format!("*{}\r\n:1\r\n{tokens}", 1 + count))
+                } else {
+                    let granted = "+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n+OK\r\n";
+                    let transactions = format!("{granted}:{token}\r\n").repeat(count);
+                    (&new, format!("*2\r\n:1\r\n:{token}\r\n{transactions}"))
+                };
+                proxy.insert_reply(stray.as_bytes());
+                let first = begin(&client, first);
                 ticks().await;
                 let tasks: Vec<_> = tested.iter().map(|request| begin(&client, request)).collect();
                 ticks().await;
@@ -460,11 +471,11 @@ async fn the_reply_to_another_request_grants_nothing() {
                 for task in tasks {
                     outcomes.push(outcome(task).await);
                 }
-                let was_together = server.calls_of("restore").await > before + 1;
+                let was_together = server.calls_of("restore").await >= before + count as u64;
                 for outcome in was_together.then_some(&outcomes).into_iter().flatten() {
                     let error = outcome.as_ref().unwrap_err();
-                    assert_eq!(error.kind(), BackendErrorKind::Protocol, "{outcomes:?}");
-                    assert!(error.is_outcome_unknown(), "{outcomes:?}");
+                    assert_eq!(error.kind(), BackendErrorKind::Protocol, "{count}: {outcomes:?}");
+                    assert!(error.is_outcome_unknown(), "{count}: {outcomes:?}");
                 }
                 let _: String = server.query(&["FLUSHALL"]).await;
                 if was_together {
@@ -476,6 +487,43 @@ async fn the_reply_to_another_request_grants_nothing() {
         })
         .await;
     }
+}
+
+/// A reading of the clock is used for a second.
+#[tokio::test]
+async fn the_clock_is_read_again_although_the_connection_is_never_idle() {
+    if server_lacks(Feature::LastingRestore) {
+        return;
+    }
+    let cluster = cluster().await;
+    let (server, client) = (cluster.node(0), backend(&cluster).connect().await.unwrap());
+    let all = requests(&cluster).await;
+    let (one, other) = all.split_at(LOCKS / 2);
+    batch(&client, other).await;
+    acquired_together(server, &client, one, async || ()).await;
+    let until = time(server).await + 1_500_000;
+    let (mut held, mut free) = (one, other);
+    soon("an acquisition of many without their scripts", async {
+        loop {
+            let before = server.calls_of("restore").await;
+            // Only a release finds the connection idle.
+            let releasing: Vec<_> = held.iter().map(|request| end(&client, request)).collect();
+            let acquiring: Vec<_> = free.iter().map(|request| begin(&client, request)).collect();
+            for task in releasing {
+                assert_eq!(outcome(task).await.unwrap(), ReleaseOutcome::Released);
+            }
+            for task in acquiring {
+                assert!(is_granted(task).await);
+            }
+            (held, free) = (free, held);
+            let is_without = server.calls_of("restore").await > before + LOCKS as u64 / 3;
+            if is_without && time(server).await > until {
+                return;
+            }
+        }
+    })
+    .await;
+    assert_released(&client, held).await;
 }
 
 #[tokio::test]
