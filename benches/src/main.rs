@@ -75,8 +75,7 @@ fn run(arguments: &Arguments) -> Result<()> {
             "lockcore-bench: this is a debug build; for figures that mean something: cargo run --release"
         );
     }
-    let plan =
-        Plan { is_quick: arguments.quick, has_redisson: arguments.redisson, has_go: arguments.go };
+    let plan = Plan::new(arguments.quick, arguments.redisson, arguments.go);
     let scenarios = chosen(arguments)?;
     if plan.has_go {
         subjects::go::build()?;

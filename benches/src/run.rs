@@ -36,9 +36,21 @@ pub(crate) struct Plan {
     pub(crate) is_quick: bool,
     pub(crate) has_redisson: bool,
     pub(crate) has_go: bool,
+    /// See [`in_parts`](Self::in_parts).
+    parts: u32,
 }
 
 impl Plan {
+    pub(crate) fn new(is_quick: bool, has_redisson: bool, has_go: bool) -> Self {
+        Self { is_quick, has_redisson, has_go, parts: 1 }
+    }
+
+    /// The same plan with so many times the rounds, each of which is that much shorter. If the
+    /// machine is not always equally fast, it is more alike for the subjects of a short round.
+    pub(crate) fn in_parts(self, parts: u32) -> Self {
+        Self { parts, ..self }
+    }
+
     /// The flag that a subject needs to take part, if it needs one.
     fn flag_for(self, subject: Subject) -> Option<&'static str> {
         match subject.runtime() {
@@ -54,12 +66,14 @@ impl Plan {
     }
 
     pub(crate) fn rounds(self) -> usize {
-        self.either(3, 5)
+        let parts = usize::try_from(self.parts).unwrap_or(1);
+        parts * self.either(3, 5)
     }
 
     /// The duration for one subject in one round.
     pub(crate) fn span(self) -> Span {
-        let [warm_up, measured] = self.either([100, 400], [500, 2000]).map(Duration::from_millis);
+        let [warm_up, measured] =
+            self.either([100, 400], [500, 2000]).map(|ms| Duration::from_millis(ms) / self.parts);
         Span { warm_up, measured }
     }
 

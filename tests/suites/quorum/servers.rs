@@ -313,6 +313,8 @@ async fn a_member_whose_replica_has_taken_over_is_kept_out() {
     let members = members.member(third.clone()).rejoin_after(60 * SECOND);
     let locks = Locks::builder(members.build().unwrap()).retry_for(SECOND).build().unwrap();
     enters(&locks).await.release().await.unwrap();
+    // Without it, the replica could not serve the backend.
+    until("the schema", || async { replica.try_query("TABLE lockcore.hold").await.is_ok() }).await;
     primary.kill();
     replica.query("SELECT pg_promote()").await;
     until("the replica", || async { third.intact_for().unwrap() < Duration::MAX }).await;
