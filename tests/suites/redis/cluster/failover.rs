@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use lockcore::{LockError, LockGuard, Locks, Mode, backend::Backend};
+use lockcore::{LockGuard, Locks, Mode, backend::Backend};
 use lockcore_testkit::RedisCluster;
 use tokio::task::JoinHandle;
 
@@ -197,12 +197,9 @@ async fn a_node_is_added_and_removed_under_a_held_lock() {
     assert!(cluster.node(added).query::<bool>(&["EXISTS", "held"]).await);
     cluster.migrate_slot(slot, primary).await;
     cluster.remove_node(added).await;
-    // The client may not have heard of it in time. Then the release goes on in the background.
-    match guard.release().await {
-        Ok(()) => {}
-        Err(LockError::Backend(error)) if error.is_retryable() => {}
-        Err(error) => panic!("{error:?}"),
-    }
+    let lock = locks.lock("held");
+    until("the new map", || async { lock.state().await.is_ok() }).await;
+    guard.release().await.unwrap();
     let guard = soon("a lock on the old node", locks.lock("held").acquire()).await.unwrap();
     guard.release().await.unwrap();
 }
