@@ -7,14 +7,14 @@
 -- released first. When memory is full, the server refuses commands that need memory until the
 -- script has written. So an acquisition that shares a batch with a release is granted even then.
 --
--- ARGV  1 number of the call, which begins the reply
+-- ARGV  1 number of the batch, which begins the reply
 --       2 number of locks to release
 --       3 number of locks to acquire whose next token follows the last one. The last tokens of those
 --           behind them are behind the clock, and raised
 --       then for each lock to release: lock, owner, channel
 --       then for each lock to acquire: lock, last fencing token, lease in ms, the serialized hold,
 --           the number to add to the last token, and the least token that this is to result in
--- Reply the number of the call
+-- Reply the number of the batch
 --       then for each release: the reply of HDEL
 --       then for each acquisition: its last token, or 0 if the last one was lost, or the error of
 --           the command that failed. Unless there is a token, nothing is stored

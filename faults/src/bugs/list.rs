@@ -521,7 +521,7 @@ fn tokens() -> Vec<Bug> {
         ),
         bug(
             "the reply to another request is taken for that to a batch",
-            [redis("CallNumber::begins").body().becomes("reply != &Value::Nil")],
+            [redis("BatchNumber::matches").body().becomes("reply != &Value::Nil")],
             redis_suites("cluster::recent::the_reply"),
         ),
         bug(

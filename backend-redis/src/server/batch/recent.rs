@@ -20,9 +20,9 @@ use crate::{
 /// The number of a batch. The reply to its script begins with it, or the transactions are followed by
 /// it. Without it, the replies of batches of equal length would fit each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct CallNumber(u64);
+pub(super) struct BatchNumber(u64);
 
-impl CallNumber {
+impl BatchNumber {
     /// A number that no other batch of this process has.
     pub(super) fn next() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -34,14 +34,14 @@ impl CallNumber {
         redis::cmd("PING").arg(self.0).take()
     }
 
-    pub(super) fn begins(self, reply: &Value) -> bool {
+    pub(super) fn matches(self, reply: &Value) -> bool {
         matches!(reply, Value::BulkString(digits) if *digits == self.0.to_string().as_bytes())
     }
 }
 
 /// The command that releases some locks and acquires others.
 pub(super) fn command(
-    number: CallNumber,
+    number: BatchNumber,
     released: &[PendingRequest],
     acquired: &[(PendingRequest, Sent)],
     publishing: Publishing,
@@ -67,7 +67,7 @@ pub(super) fn command(
 
 /// Adds the replies of the requests of [`command`] to `settled`, by its reply.
 pub(super) fn settle(
-    number: CallNumber,
+    number: BatchNumber,
     released: Vec<PendingRequest>,
     acquired: Vec<(PendingRequest, Sent)>,
     reply: Value,
@@ -100,7 +100,7 @@ pub(super) fn settle(
             return;
         }
     };
-    let is_ours = replies.len() == count && number.begins(&replies[0]);
+    let is_ours = replies.len() == count && number.matches(&replies[0]);
     // Nil fails the request: this is the reply to another one.
     let mut replies = replies.into_iter().skip(1).filter(|_| is_ours);
     let mut next = || replies.next().unwrap_or(Value::Nil);

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use super::{
     known::KnownScripts,
-    recent::{self, CallNumber},
+    recent::{self, BatchNumber},
 };
 use crate::{
     cluster::Publishing,
@@ -80,7 +80,7 @@ fn refusal(text: &str) -> RedisError {
 pub(super) struct Batch {
     /// The releases that need no script.
     released: Vec<PendingRequest>,
-    number: CallNumber,
+    number: BatchNumber,
     /// The requests that share a script: releases, then acquisitions.
     shared: Vec<PendingRequest>,
     /// The acquisitions of locks that are most likely held, as their callers know.
@@ -98,7 +98,7 @@ impl Batch {
             |request: &BatchableRequest| !request.is_release() && !request.can_look();
         let acquisitions = requests.iter().filter(|pending| is_acquisition(&pending.request));
         let on_cluster = requests.first().is_some_and(|first| is_on_cluster(&first.request));
-        let number = CallNumber::next();
+        let number = BatchNumber::next();
         let (mut batch, mut shared) = (Self { number, ..Self::default() }, Vec::new());
         let count = acquisitions.count();
         batch.released.reserve_exact(requests.len() - count);
@@ -294,7 +294,7 @@ impl Batch {
                 restore::take_replies(&mut replies, sent, &mut outcomes);
             }
             let is_ours = !self.has_transactions()
-                || self.number.begins(&replies.next().unwrap_or(Value::Nil));
+                || self.number.matches(&replies.next().unwrap_or(Value::Nil));
             if !is_ours {
                 outcomes = outcomes.into_iter().map(Restored::out_of_step).collect();
             }
