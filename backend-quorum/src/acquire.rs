@@ -173,6 +173,7 @@ impl Attempt<'_> {
             let Some(token) = self.tally.token(quorum.parts()) else { break };
             let deaf = self.tell(token).await;
             if deaf.is_empty() {
+                self.note(token);
                 quorum.watches.answered(&request.name, &request.hold, MemberSet::default());
                 return Ok(AcquireOutcome::Acquired { token });
             }
@@ -180,6 +181,16 @@ impl Attempt<'_> {
         }
         let undone = self.undo().await;
         Err(self.fail(undone))
+    }
+
+    /// Notes the token of the hold, unless all members have issued exactly that. One that answers
+    /// later may issue another one.
+    fn note(&self, token: FencingToken) {
+        let Self { quorum, request, tally, .. } = self;
+        if tally.knowing(token) < quorum.parts().members {
+            let AcquireRequest { name, hold, lease, .. } = request;
+            quorum.doubts.note_token(name, hold, *lease, token);
+        }
     }
 
     /// Tells members of a token, until a majority knows it. Returns the members that could not be

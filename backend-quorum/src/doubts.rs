@@ -1,4 +1,5 @@
-//! [`Doubts`]: members that may still carry out an old request for a hold.
+//! [`Doubts`]: members that may still carry out an old request for a hold, or may have issued another
+//! token for it.
 
 use std::{
     collections::HashMap,
@@ -9,7 +10,7 @@ use std::{
 };
 
 use lockcore::{
-    LockName,
+    FencingToken, LockName,
     backend::{AcquireOutcome, HoldId},
 };
 use tokio::{task::AbortHandle, time::Instant};
@@ -25,7 +26,8 @@ const OLD: Duration = Duration::from_secs(5);
 /// With fewer doubts than this, doubts that are over are not cleaned up.
 const FEW: usize = 64;
 
-/// The members at which a request for a hold was left without an answer.
+/// The members at which a request for a hold was left without an answer, and the tokens of holds for
+/// which a member may have issued another one.
 ///
 /// The request may still be on its way, with its undo behind it. A later grant of such a member to
 /// this hold may end with that undo, so it does not count. Another hold is not affected, and the
@@ -42,6 +44,8 @@ struct Notes {
 
 struct Doubt {
     members: MemberSet,
+    /// Set if the answer of a member may not tell the token of the hold.
+    token: Option<FencingToken>,
     since: Instant,
     until: Instant,
     late: Option<Late>,
@@ -71,10 +75,26 @@ impl Doubts {
         if members.is_empty() {
             return;
         }
+        self.add(name, hold, time, |doubt| doubt.members = doubt.members.with(members));
+    }
+
+    /// Notes the token of `hold`, which is in use for the next `time`. Other members may have issued
+    /// another one.
+    pub(crate) fn note_token(
+        &self,
+        name: &LockName,
+        hold: &HoldId,
+        time: Duration,
+        token: FencingToken,
+    ) {
+        self.add(name, hold, time, |doubt| doubt.token = Some(token));
+    }
+
+    fn add(&self, name: &LockName, hold: &HoldId, time: Duration, to: impl FnOnce(&mut Doubt)) {
         let mut notes = self.lock();
         notes.clean();
         let doubt = notes.doubts.entry((name.clone(), hold.clone())).or_default();
-        doubt.members = doubt.members.with(members);
+        to(doubt);
         doubt.keep_for(time);
     }
 
@@ -129,7 +149,7 @@ impl Doubts {
             if is_over {
                 doubt.late = None;
             }
-            if doubt.members.is_empty() {
+            if doubt.is_over() {
                 notes.doubts.remove(key);
             }
         }
@@ -164,6 +184,15 @@ impl Doubts {
         };
         doubt.keep_for(time);
         doubt.members
+    }
+
+    /// The token of `hold`, if a member may have issued another one.
+    pub(crate) fn token_of(&self, name: &LockName, hold: &HoldId) -> Option<FencingToken> {
+        let notes = self.lock();
+        if notes.doubts.is_empty() {
+            return None;
+        }
+        notes.doubts.get(&(name.clone(), hold.clone()))?.token
     }
 
     /// Returns `true` if there has been a doubt about `hold` for a while.
@@ -202,7 +231,7 @@ impl Notes {
 impl Default for Doubt {
     fn default() -> Self {
         let now = Instant::now();
-        Self { members: MemberSet::default(), since: now, until: now, late: None }
+        Self { members: MemberSet::default(), token: None, since: now, until: now, late: None }
     }
 }
 
@@ -210,11 +239,17 @@ impl Doubt {
     fn keep_for(&mut self, time: Duration) {
         self.until = self.until.max(Instant::now() + time + KEEP);
     }
+
+    fn is_over(&self) -> bool {
+        self.members.is_empty() && self.token.is_none()
+    }
 }
 
 impl std::fmt::Debug for Doubt {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Doubt").field("members", &self.members).finish_non_exhaustive()
+        let Self { members, token, .. } = self;
+        let mut doubt = f.debug_struct("Doubt");
+        doubt.field("members", members).field("token", token).finish_non_exhaustive()
     }
 }
 

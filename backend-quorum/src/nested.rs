@@ -45,6 +45,9 @@ impl Tally {
 
 /// Raises the count of a hold where it exists. A count that only a minority has raised stays
 /// raised: the next count replaces it, and the hold ends as a whole.
+///
+/// The token is the one that the acquisition has determined. The answers tell it only if all members
+/// have issued that one.
 pub(crate) async fn grow(
     quorum: &Inner,
     request: &AcquireRequest,
@@ -60,9 +63,10 @@ pub(crate) async fn grow(
     round.until(|round| Tally::of(round).is_decided(parts)).await;
     round.wait_for_prompt(GRACE.min(*lease / 10)).await;
     let tally = Tally::of(&round);
-    if let Some(token) = tally.tokens.get(parts.majority - 1) {
+    if let Some(middle) = tally.tokens.get(parts.majority - 1) {
         round.finish();
-        return Ok(AcquireOutcome::Acquired { token: *token });
+        let token = quorum.doubts.token_of(name, hold).unwrap_or(*middle);
+        return Ok(AcquireOutcome::Acquired { token });
     }
     if !parts.blocks(tally.gone) {
         let mut failures = Failures::of(&round, start.elapsed());
