@@ -11,7 +11,7 @@ use lockcore::{
         ResizeOutcome, ResizeRequest, SubscribeRequest, Wakeups, async_trait,
     },
 };
-use tokio::task::JoinHandle;
+use tokio::{task::JoinHandle, time::Instant};
 use tokio_postgres::{
     Row,
     types::{FromSql, Type},
@@ -202,11 +202,17 @@ impl PostgresBackend {
         Ok(Box::new(listener.subscribe(progress, channel, only).await?))
     }
 
-    /// Renews holds whose names share a connection.
-    async fn renew_some(&self, holds: &[&RenewRequest]) -> Vec<RenewOutcome> {
+    /// Renews holds whose names share a connection. Both statements together take no longer than one
+    /// answer may: the caller waits for all holds, and has to repeat what fails.
+    async fn renew_some(
+        &self,
+        connection: &Connection,
+        holds: &[&RenewRequest],
+    ) -> Vec<RenewOutcome> {
+        let limit = connection.limit();
         let (one_by_one, mut outcomes) = match holds {
             [_] => (vec![0], vec![RenewOutcome::NotHeld]),
-            _ => match self.renew_many(holds).await {
+            _ => match self.renew_many(connection, holds, limit).await {
                 Ok(answers) => {
                     let busy = |at: &usize| answers[*at].is_none();
                     let busy = (0..holds.len()).filter(busy).collect();
@@ -219,7 +225,7 @@ impl PostgresBackend {
                 }
             },
         };
-        let renewals = one_by_one.iter().map(|at| self.renew_one(holds[*at]));
+        let renewals = one_by_one.iter().map(|at| self.renew_one(connection, holds[*at], limit));
         for (at, answer) in one_by_one.iter().zip(join_all(renewals).await) {
             outcomes[*at] = answer.unwrap_or_else(RenewOutcome::Failed);
         }
@@ -227,16 +233,20 @@ impl PostgresBackend {
     }
 
     /// Renews holds in one statement, except those whose names it would have to wait for.
-    async fn renew_many(&self, holds: &[&RenewRequest]) -> Result<Vec<Option<bool>>, BackendError> {
+    async fn renew_many(
+        &self,
+        connection: &Connection,
+        holds: &[&RenewRequest],
+        limit: Instant,
+    ) -> Result<Vec<Option<bool>>, BackendError> {
         const DOING: &str = "renewing holds";
         let names: Vec<&str> = holds.iter().map(|hold| hold.name.as_str()).collect();
         let ids: Vec<&str> = holds.iter().map(|hold| hold.hold.id()).collect();
         let leases: Vec<i64> = holds.iter().map(|hold| microseconds(hold.lease)).collect();
-        let Some(first) = holds.first() else { return Ok(Vec::new()) };
         let parameters: [Parameter<'_>; 3] =
             [(&names, Type::TEXT_ARRAY), (&ids, Type::TEXT_ARRAY), (&leases, Type::INT8_ARRAY)];
-        let connection = self.connection(&first.name);
-        let row = connection.call_one(DOING, &self.calls().renew_many, &parameters).await?;
+        let sql = &self.calls().renew_many;
+        let row = connection.call_one_by(limit, DOING, sql, &parameters).await?;
         let renewed: Vec<Option<bool>> = field(&row, 0, DOING)?;
         if renewed.len() != holds.len() {
             return Err(error::unexpected(DOING));
@@ -244,13 +254,18 @@ impl PostgresBackend {
         Ok(renewed)
     }
 
-    async fn renew_one(&self, hold: &RenewRequest) -> Result<RenewOutcome, BackendError> {
+    async fn renew_one(
+        &self,
+        connection: &Connection,
+        hold: &RenewRequest,
+        limit: Instant,
+    ) -> Result<RenewOutcome, BackendError> {
         const DOING: &str = "renewing a hold";
         let (name, id, lease) = (hold.name.as_str(), hold.hold.id(), microseconds(hold.lease));
         let parameters: [Parameter<'_>; 3] =
             [(&name, Type::TEXT), (&id, Type::TEXT), (&lease, Type::INT8)];
-        let connection = self.connection(&hold.name);
-        let row = connection.call_one(DOING, &self.calls().renew, &parameters).await?;
+        let sql = &self.calls().renew;
+        let row = connection.call_one_by(limit, DOING, sql, &parameters).await?;
         field(&row, 0, DOING).map(renewal)
     }
 }
@@ -473,19 +488,21 @@ impl Backend for PostgresBackend {
     }
 
     async fn renew(&self, holds: &[RenewRequest]) -> Result<Vec<RenewOutcome>, BackendError> {
-        let connections = self.inner.connections.len();
-        let mut groups: Vec<Vec<usize>> = vec![Vec::new(); connections];
+        let connections = &self.inner.connections;
+        let mut groups: Vec<Vec<usize>> = vec![Vec::new(); connections.len()];
         for (at, hold) in holds.iter().enumerate() {
-            groups[place_of(hold.name.as_str(), connections)].push(at);
+            groups[place_of(hold.name.as_str(), connections.len())].push(at);
         }
-        let batches: Vec<&[usize]> =
-            groups.iter().flat_map(|group| group.chunks(RENEWED_TOGETHER)).collect();
-        let renewals = batches.iter().map(|batch| async move {
+        let batches = connections.iter().zip(&groups).flat_map(|(connection, group)| {
+            group.chunks(RENEWED_TOGETHER).map(move |batch| (connection, batch))
+        });
+        let batches: Vec<_> = batches.collect();
+        let renewals = batches.iter().map(|(connection, batch)| async move {
             let requests: Vec<_> = batch.iter().map(|at| &holds[*at]).collect();
-            self.renew_some(&requests).await
+            self.renew_some(connection, &requests).await
         });
         let mut outcomes = vec![RenewOutcome::NotHeld; holds.len()];
-        for (batch, answers) in batches.iter().zip(join_all(renewals).await) {
+        for ((_, batch), answers) in batches.iter().zip(join_all(renewals).await) {
             for (at, answer) in batch.iter().zip(answers) {
                 outcomes[*at] = answer;
             }

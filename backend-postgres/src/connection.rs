@@ -18,7 +18,7 @@ use lockcore::BackendError;
 use tokio::{
     sync::{Notify, watch},
     task::JoinHandle,
-    time::Instant,
+    time::{Instant, timeout, timeout_at},
 };
 use tokio_postgres::{
     Client, Row, Statement,
@@ -161,6 +161,12 @@ impl Connection {
         }
     }
 
+    /// When a request that begins now must have been answered. That includes the time until the
+    /// connection is up.
+    pub(crate) fn limit(&self) -> Instant {
+        Instant::now() + self.response_timeout
+    }
+
     /// Calls a function of the store. Nothing is sent before the first poll of the future.
     pub(crate) async fn call(
         &self,
@@ -168,8 +174,18 @@ impl Connection {
         sql: &str,
         parameters: &[Parameter<'_>],
     ) -> Result<Vec<Row>, BackendError> {
-        let live = self.live_in_time().await?;
-        self.send(&live, doing, sql, parameters).await
+        self.call_by(self.limit(), doing, sql, parameters).await
+    }
+
+    async fn call_by(
+        &self,
+        limit: Instant,
+        doing: &str,
+        sql: &str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Vec<Row>, BackendError> {
+        let live = self.live_by(limit).await?;
+        self.send(&live, limit, doing, sql, parameters).await
     }
 
     /// Calls a function with one more parameter, the time at which it is called, and returns its
@@ -183,10 +199,11 @@ impl Connection {
         sql: &str,
         parameters: &[Parameter<'_>],
     ) -> Result<(i32, i64), BackendError> {
-        let live = self.live_in_time().await?;
+        let limit = self.limit();
+        let live = self.live_by(limit).await?;
         let asked = live.clock.now();
         let parameters = [parameters, &[(&asked, Type::INT8)]].concat();
-        let row = the_only(self.send(&live, doing, sql, &parameters).await?, doing)?;
+        let row = the_only(self.send(&live, limit, doing, sql, &parameters).await?, doing)?;
         match answer(&row, doing)? {
             (6, time) => {
                 live.clock.note(time);
@@ -196,24 +213,23 @@ impl Connection {
         }
     }
 
-    async fn live_in_time(&self) -> Result<Arc<Live>, BackendError> {
-        let waited = self.response_timeout;
-        match tokio::time::timeout(waited, self.live()).await {
+    async fn live_by(&self, limit: Instant) -> Result<Arc<Live>, BackendError> {
+        match timeout_at(limit, self.live()).await {
             Ok(live) => live,
-            Err(_) => Err(error::not_connected(&self.address, waited)),
+            Err(_) => Err(error::not_connected(&self.address, self.response_timeout)),
         }
     }
 
     async fn send(
         &self,
         live: &Live,
+        limit: Instant,
         doing: &str,
         sql: &str,
         parameters: &[Parameter<'_>],
     ) -> Result<Vec<Row>, BackendError> {
         let waited = self.response_timeout;
-        let answer = live.query(sql, parameters);
-        match tokio::time::timeout(waited, answer).await {
+        match timeout_at(limit, live.query(sql, parameters)).await {
             Ok(answer) => {
                 live.answered();
                 if answer.as_ref().is_err_and(error::needs_another_session) {
@@ -239,7 +255,18 @@ impl Connection {
         sql: &str,
         parameters: &[Parameter<'_>],
     ) -> Result<Row, BackendError> {
-        the_only(self.call(doing, sql, parameters).await?, doing)
+        self.call_one_by(self.limit(), doing, sql, parameters).await
+    }
+
+    /// Calls a function that has to answer, with one row, by this time.
+    pub(crate) async fn call_one_by(
+        &self,
+        limit: Instant,
+        doing: &str,
+        sql: &str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Row, BackendError> {
+        the_only(self.call_by(limit, doing, sql, parameters).await?, doing)
     }
 }
 
@@ -321,7 +348,7 @@ impl Keeper {
     async fn open(&self) -> Result<(Opened, Prepared), BackendError> {
         let opened = self.target.open(None).await?;
         let (address, limit) = (self.target.address(), self.response_timeout);
-        let prepared = tokio::time::timeout(limit, self.prepare(&opened.client)).await;
+        let prepared = timeout(limit, self.prepare(&opened.client)).await;
         match prepared.unwrap_or_else(|_| Err(error::not_connected(address, limit))) {
             Ok(Prepared { has_ended: false, .. }) => Err(error::still_busy(address)),
             Ok(prepared) => {
@@ -428,7 +455,7 @@ impl Keeper {
                 () = live.given_up.notified() => return,
                 () = tokio::time::sleep(PING) => {}
             }
-            let ping = tokio::time::timeout(self.response_timeout, self.ping(&live));
+            let ping = timeout(self.response_timeout, self.ping(&live));
             let answer = tokio::select! {
                 () = driver.lost() => return,
                 answer = ping => answer,

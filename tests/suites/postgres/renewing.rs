@@ -1,13 +1,18 @@
 //! Renewals of many holds, one of which must wait.
 
+use std::time::Duration;
+
 use lockcore::{
-    BackendErrorKind,
+    BackendError, BackendErrorKind,
     backend::{Backend, RenewOutcome, RenewRequest},
 };
 use lockcore_postgres::PostgresBackend;
 use lockcore_testkit::PostgresServer;
 
-use crate::support::{LEASE, enters, request, session, soon, until};
+use crate::{
+    proxy::PostgresProxy,
+    support::{LEASE, enters, request, session, soon, until},
+};
 
 /// Transactions that block the renewal of a name.
 const BUSY: [&str; 2] = [
@@ -62,4 +67,66 @@ async fn a_name_that_is_stuck_keeps_no_other_from_being_renewed() {
         let outcomes = soon("the answers", renewing).await.unwrap();
         assert!(matches!(outcomes[1], RenewOutcome::Renewed), "{outcomes:?}");
     }
+}
+
+/// How long an answer may take. The server gives up on a name after 2 s: it would be the one to
+/// answer if the time before did not count.
+const TIMEOUT: Duration = Duration::from_millis(2_500);
+
+/// A part of that time.
+const DELAY: Duration = Duration::from_millis(1_500);
+
+async fn is_given_up(renewing: impl Future<Output = Result<Vec<RenewOutcome>, BackendError>>) {
+    let outcomes = soon("the answers", renewing).await.unwrap();
+    let [RenewOutcome::Failed(error)] = &outcomes[outcomes.len() - 1..] else {
+        panic!("{outcomes:?}")
+    };
+    assert_eq!(error.kind(), BackendErrorKind::Timeout, "{error}");
+}
+
+/// The core waits for all of the renewals, and must know in time which ones to repeat.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewal_takes_no_longer_than_one_answer_may() {
+    let server = PostgresServer::start();
+    let proxy = PostgresProxy::before(&server).await;
+    let builder = PostgresBackend::builder(proxy.url()).connections(1).response_timeout(TIMEOUT);
+    let backend = builder.connect().await.unwrap();
+    let mut renewals = Vec::new();
+    for name in ["a", "stuck"] {
+        let request = request(name, "holder");
+        enters(&backend, &request).await;
+        renewals.push(RenewRequest::new(request.name, request.hold, LEASE));
+    }
+    let [busy, slow] = [session(&server).await, session(&server).await];
+    busy.batch_execute(BUSY[0]).await.unwrap();
+
+    // The statement for all is slow, and the one for the name that is stuck comes after it.
+    slow.batch_execute("BEGIN; LOCK TABLE lockcore.hold").await.unwrap();
+    let renewing = tokio::spawn({
+        let (backend, renewals) = (backend.clone(), renewals.clone());
+        async move { backend.renew(&renewals).await }
+    });
+    tokio::time::sleep(DELAY).await;
+    slow.batch_execute("COMMIT").await.unwrap();
+    is_given_up(async { renewing.await.unwrap() }).await;
+
+    // The connection is not up at first.
+    server.freeze();
+    proxy.cut();
+    let renewing = tokio::spawn(async move {
+        loop {
+            let outcomes = backend.renew(&renewals[1..]).await;
+            // It may begin before the loss of the connection is noticed.
+            if !outcomes.as_ref().is_ok_and(|outcomes| has_lost_connection(&outcomes[0])) {
+                return outcomes;
+            }
+        }
+    });
+    tokio::time::sleep(DELAY).await;
+    server.thaw();
+    is_given_up(async { renewing.await.unwrap() }).await;
+}
+
+fn has_lost_connection(outcome: &RenewOutcome) -> bool {
+    matches!(outcome, RenewOutcome::Failed(error) if error.kind() == BackendErrorKind::Connection)
 }
