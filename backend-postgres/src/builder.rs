@@ -137,8 +137,8 @@ impl PostgresBackendBuilder {
         self
     }
 
-    /// Sets how long to wait for an answer, 10 ms to 60 s. Default: 3 s. If the connection is being
-    /// opened, that time is included. The core gives up on a call after 5 s.
+    /// Sets how long to wait for an answer, 10 ms to 60 s. Default: 3 s. This includes any wait for
+    /// the connection to open. The core gives up on a call after 5 s.
     ///
     /// Keep it well below a third of the lease, so that a failed renewal can be repeated in time.
     pub fn response_timeout(mut self, timeout: Duration) -> Self {

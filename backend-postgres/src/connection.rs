@@ -161,8 +161,8 @@ impl Connection {
         }
     }
 
-    /// When a request that begins now must have been answered. That includes the time until the
-    /// connection is up.
+    /// The time by which a request that begins now must be answered, including any wait for the
+    /// connection.
     pub(crate) fn limit(&self) -> Instant {
         Instant::now() + self.response_timeout
     }
@@ -215,8 +215,10 @@ impl Connection {
 
     async fn live_by(&self, limit: Instant) -> Result<Arc<Live>, BackendError> {
         match timeout_at(limit, self.live()).await {
-            Ok(live) => live,
-            Err(_) => Err(error::not_connected(&self.address, self.response_timeout)),
+            // Sent too late, it would keep the server from the requests behind it.
+            Ok(Ok(live)) if Instant::now() < limit => Ok(live),
+            Ok(Err(error)) => Err(error),
+            Ok(Ok(_)) | Err(_) => Err(error::not_connected(&self.address, self.response_timeout)),
         }
     }
 

@@ -183,13 +183,14 @@ impl Attempt<'_> {
         Err(self.fail(undone))
     }
 
-    /// Notes the token of the hold, unless all members have issued exactly that. One that answers
-    /// later may issue another one.
+    /// Notes the token of the hold, unless all members have issued exactly this one. A member that
+    /// answers later may issue another one.
     fn note(&self, token: FencingToken) {
         let Self { quorum, request, tally, .. } = self;
-        if tally.knowing(token) < quorum.parts().members {
-            let AcquireRequest { name, hold, lease, .. } = request;
-            quorum.doubts.note_token(name, hold, *lease, token);
+        let AcquireRequest { name, hold, lease, .. } = request;
+        match tally.knowing(token) < quorum.parts().members {
+            true => quorum.doubts.note_token(name, hold, *lease, token),
+            false => quorum.doubts.forget_token(name, hold),
         }
     }
 

@@ -44,8 +44,9 @@ struct Notes {
 
 struct Doubt {
     members: MemberSet,
-    /// Set if the answer of a member may not tell the token of the hold.
+    /// The token of the hold, if that of a member might be another one.
     token: Option<FencingToken>,
+    /// Since when there have been such members.
     since: Instant,
     until: Instant,
     late: Option<Late>,
@@ -75,11 +76,16 @@ impl Doubts {
         if members.is_empty() {
             return;
         }
-        self.add(name, hold, time, |doubt| doubt.members = doubt.members.with(members));
+        self.add(name, hold, time, |doubt| {
+            if doubt.members.is_empty() {
+                doubt.since = Instant::now();
+            }
+            doubt.members = doubt.members.with(members);
+        });
     }
 
-    /// Notes the token of `hold`, which is in use for the next `time`. Other members may have issued
-    /// another one.
+    /// Notes the token of `hold`, which is in use for the next `time`. Members may have issued other
+    /// ones.
     pub(crate) fn note_token(
         &self,
         name: &LockName,
@@ -88,6 +94,22 @@ impl Doubts {
         token: FencingToken,
     ) {
         self.add(name, hold, time, |doubt| doubt.token = Some(token));
+    }
+
+    /// Forgets the token that an earlier acquisition of `hold` had: now all members have issued the
+    /// same one.
+    pub(crate) fn forget_token(&self, name: &LockName, hold: &HoldId) {
+        let mut notes = self.lock();
+        if notes.doubts.is_empty() {
+            return;
+        }
+        let key = (name.clone(), hold.clone());
+        if let Some(doubt) = notes.doubts.get_mut(&key) {
+            doubt.token = None;
+            if doubt.is_over() {
+                notes.doubts.remove(&key);
+            }
+        }
     }
 
     fn add(&self, name: &LockName, hold: &HoldId, time: Duration, to: impl FnOnce(&mut Doubt)) {

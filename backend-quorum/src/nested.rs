@@ -46,8 +46,8 @@ impl Tally {
 /// Raises the count of a hold where it exists. A count that only a minority has raised stays
 /// raised: the next count replaces it, and the hold ends as a whole.
 ///
-/// The token is the one that the acquisition has determined. The answers tell it only if all members
-/// have issued that one.
+/// The token is the one that the acquisition has determined. The answers agree on it only if all
+/// members have issued that one.
 pub(crate) async fn grow(
     quorum: &Inner,
     request: &AcquireRequest,
@@ -56,6 +56,8 @@ pub(crate) async fn grow(
     let (parts, start) = (quorum.parts(), Instant::now());
     // A hold that may still be undone at a member cannot grow there reliably.
     let doubtful = quorum.doubts.of(name, hold, *lease);
+    // Before the requests, because the hold may be released meanwhile.
+    let token = quorum.doubts.token_of(name, hold);
     let mut round = quorum.ask(quorum.all().without(doubtful), |member| {
         let request = request.clone();
         async move { member.acquire(&request).await }
@@ -65,8 +67,7 @@ pub(crate) async fn grow(
     let tally = Tally::of(&round);
     if let Some(middle) = tally.tokens.get(parts.majority - 1) {
         round.finish();
-        let token = quorum.doubts.token_of(name, hold).unwrap_or(*middle);
-        return Ok(AcquireOutcome::Acquired { token });
+        return Ok(AcquireOutcome::Acquired { token: token.unwrap_or(*middle) });
     }
     if !parts.blocks(tally.gone) {
         let mut failures = Failures::of(&round, start.elapsed());

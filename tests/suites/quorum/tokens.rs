@@ -123,6 +123,21 @@ async fn a_nested_hold_has_that_token_also_after_the_grant_of_a_late_member() {
     assert!(next > token, "the token of a hold that is over was given away again");
 }
 
+/// The members have not agreed about the first hold, and do about the second one.
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_is_acquired_again_has_its_new_token() {
+    let bench = Bench::new(3);
+    bench.faults[2].next(Op::Acquire, Fault::Refuse(BackendErrorKind::Unavailable));
+    let first = enters(&bench.quorum, "a:1").await;
+    bench.other().force_release(&name()).await.unwrap();
+    let other = enters(&bench.other(), "b:1").await;
+    bench.other().release(&release("b:1")).await.unwrap();
+    let second = enters(&bench.quorum, "a:1").await;
+    assert!(first < other && other < second, "{first}, {other}, {second}");
+    let nested = bench.quorum.acquire(&request("a:1").count(2)).await.unwrap();
+    assert_eq!(nested.token(), Some(second));
+}
+
 /// A member that fails just then is one that the others can do without.
 #[tokio::test(start_paused = true)]
 async fn a_member_that_cannot_be_told_of_the_token_is_left_out() {
