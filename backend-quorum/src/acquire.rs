@@ -7,6 +7,8 @@
 //! it had the hold, so every later hold will meet one of them. A member that has issued a later
 //! token for the hold does not count: another hold may have had the earlier one there.
 //!
+//! A repetition of the request has the same token if a majority has had the hold all the time.
+//!
 //! Usually all members issue the proposed token, and one round trip is enough.
 
 use std::{sync::Arc, time::Duration};
@@ -168,14 +170,14 @@ impl Attempt<'_> {
     /// Makes sure that a majority knows the token. Members that cannot be told of it are left out
     /// from then on, as if they had not answered, because the others may agree on a later token.
     async fn settle(mut self) -> Result<AcquireOutcome, BackendError> {
-        let (quorum, request) = (self.quorum, self.request);
+        if let Some(token) = self.token_before() {
+            return Ok(self.acquired(token));
+        }
         for _ in 0..TELLINGS {
-            let Some(token) = self.tally.token(quorum.parts()) else { break };
+            let Some(token) = self.tally.token(self.quorum.parts()) else { break };
             let deaf = self.tell(token).await;
             if deaf.is_empty() {
-                self.note(token);
-                quorum.watches.answered(&request.name, &request.hold, MemberSet::default());
-                return Ok(AcquireOutcome::Acquired { token });
+                return Ok(self.acquired(token));
             }
             self.tally.grants.retain(|(at, _)| !deaf.contains(*at));
         }
@@ -183,15 +185,24 @@ impl Attempt<'_> {
         Err(self.fail(undone))
     }
 
+    /// The token of the hold if this request repeats an earlier one.
+    fn token_before(&self) -> Option<FencingToken> {
+        let AcquireRequest { name, hold, .. } = self.request;
+        let (granted, majority) = (&self.tally.grants, self.quorum.parts().majority);
+        self.quorum.doubts.token_if_same(name, hold, granted, majority)
+    }
+
     /// Notes the token of the hold, unless all members have issued exactly this one. A member that
     /// answers later may issue another one.
-    fn note(&self, token: FencingToken) {
+    fn acquired(&self, token: FencingToken) -> AcquireOutcome {
         let Self { quorum, request, tally, .. } = self;
         let AcquireRequest { name, hold, lease, .. } = request;
         match tally.knowing(token) < quorum.parts().members {
-            true => quorum.doubts.note_token(name, hold, *lease, token),
+            true => quorum.doubts.note_token(name, hold, *lease, token, &tally.grants),
             false => quorum.doubts.forget_token(name, hold),
         }
+        quorum.watches.answered(name, hold, MemberSet::default());
+        AcquireOutcome::Acquired { token }
     }
 
     /// Tells members of a token, until a majority knows it. Returns the members that could not be

@@ -97,7 +97,7 @@ pub(crate) async fn a_wait_that_ran_out_of_time_and_is_dropped_wakes_nobody<F: F
     let bench = Bench::new(fixture).await;
     let guard = bench.lock.acquire().await.unwrap();
     // Long enough for two others to get the lock meanwhile, even from a slow store.
-    let late = tokio::spawn(bench.lock.condition("c").wait_timeout(guard, 10 * A_WHILE));
+    let late = tokio::spawn(bench.lock.condition("c").wait_timeout(guard, 30 * A_WHILE));
     let next = waits(&bench.other, &bench.other.condition("c")).await;
     let guard = bench.other.acquire().await.unwrap();
     // It has left the condition, and waits for the lock.

@@ -363,7 +363,7 @@ pub(crate) async fn a_long_wait_keeps_its_place<F: Fixture>(fixture: &F) {
 }
 
 pub(crate) async fn a_waiter_that_has_died_is_skipped<F: Fixture>(fixture: &F) {
-    let keep = Duration::from_millis(150);
+    let keep = Duration::from_millis(500);
     let locks = builder(fixture).await.queue_timeout(keep).build().unwrap();
     let lock = locks.lock("a");
     let mut dies = Box::pin(lock.condition("c").wait(lock.acquire().await.unwrap()));
