@@ -7,9 +7,11 @@
 //! it had the hold, so every later hold will meet one of them. A member that has issued a later
 //! token for the hold does not count: another hold may have had the earlier one there.
 //!
-//! A repetition of the request has the same token if a majority has had the hold all the time.
-//!
 //! Usually all members issue the proposed token, and one round trip is enough.
+//!
+//! A repetition of a request may have a later token than the first, if the members had not agreed and
+//! others answer this time. The first token is not enough for it: a member that has answered late may
+//! have lost the hold before, to another one with a token in between.
 
 use std::{sync::Arc, time::Duration};
 
@@ -124,6 +126,7 @@ pub(crate) async fn acquire(
     let AcquireRequest { name, hold, lease, tokens, .. } = request;
     let (parts, start) = (quorum.parts(), Instant::now());
     quorum.doubts.recall(name, hold);
+    quorum.doubts.forget_token(name, hold);
     let doubtful = quorum.doubts.of(name, hold, Duration::ZERO);
     let proposal = quorum.proposals.next(*tokens);
     let proposing = Arc::new(request.clone().least_token(Some(proposal)));
@@ -170,14 +173,14 @@ impl Attempt<'_> {
     /// Makes sure that a majority knows the token. Members that cannot be told of it are left out
     /// from then on, as if they had not answered, because the others may agree on a later token.
     async fn settle(mut self) -> Result<AcquireOutcome, BackendError> {
-        if let Some(token) = self.token_before() {
-            return Ok(self.acquired(token));
-        }
+        let (quorum, request) = (self.quorum, self.request);
         for _ in 0..TELLINGS {
-            let Some(token) = self.tally.token(self.quorum.parts()) else { break };
+            let Some(token) = self.tally.token(quorum.parts()) else { break };
             let deaf = self.tell(token).await;
             if deaf.is_empty() {
-                return Ok(self.acquired(token));
+                self.note(token);
+                quorum.watches.answered(&request.name, &request.hold, MemberSet::default());
+                return Ok(AcquireOutcome::Acquired { token });
             }
             self.tally.grants.retain(|(at, _)| !deaf.contains(*at));
         }
@@ -185,24 +188,14 @@ impl Attempt<'_> {
         Err(self.fail(undone))
     }
 
-    /// The token of the hold if this request repeats an earlier one.
-    fn token_before(&self) -> Option<FencingToken> {
-        let AcquireRequest { name, hold, .. } = self.request;
-        let (granted, majority) = (&self.tally.grants, self.quorum.parts().majority);
-        self.quorum.doubts.token_if_same(name, hold, granted, majority)
-    }
-
     /// Notes the token of the hold, unless all members have issued exactly this one. A member that
     /// answers later may issue another one.
-    fn acquired(&self, token: FencingToken) -> AcquireOutcome {
+    fn note(&self, token: FencingToken) {
         let Self { quorum, request, tally, .. } = self;
-        let AcquireRequest { name, hold, lease, .. } = request;
-        match tally.knowing(token) < quorum.parts().members {
-            true => quorum.doubts.note_token(name, hold, *lease, token, &tally.grants),
-            false => quorum.doubts.forget_token(name, hold),
+        if tally.knowing(token) < quorum.parts().members {
+            let AcquireRequest { name, hold, lease, .. } = request;
+            quorum.doubts.note_token(name, hold, *lease, token);
         }
-        quorum.watches.answered(name, hold, MemberSet::default());
-        AcquireOutcome::Acquired { token }
     }
 
     /// Tells members of a token, until a majority knows it. Returns the members that could not be

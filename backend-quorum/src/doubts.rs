@@ -44,12 +44,10 @@ struct Notes {
 
 struct Doubt {
     members: MemberSet,
-    /// The token of the hold, if that of a member might be another one.
-    token: Option<FencingToken>,
-    /// The tokens that members have issued for it, as far as they are known.
-    issued: Vec<(usize, FencingToken)>,
     /// Since when there have been such members.
     since: Instant,
+    /// The token of the hold, if that of a member might be another one.
+    token: Option<FencingToken>,
     until: Instant,
     late: Option<Late>,
 }
@@ -86,24 +84,19 @@ impl Doubts {
         });
     }
 
-    /// Notes the token of `hold`, which is in use for the next `time`, and those that members have
-    /// `issued` for it, since not all are the same.
+    /// Notes the token of `hold`, which is in use for the next `time`. Members may have issued other
+    /// ones.
     pub(crate) fn note_token(
         &self,
         name: &LockName,
         hold: &HoldId,
         time: Duration,
         token: FencingToken,
-        issued: &[(usize, FencingToken)],
     ) {
-        self.add(name, hold, time, |doubt| {
-            doubt.token = Some(token);
-            issued.iter().for_each(|(at, token)| doubt.note_issued(*at, *token));
-        });
+        self.add(name, hold, time, |doubt| doubt.token = Some(token));
     }
 
-    /// Forgets the token that an earlier acquisition of `hold` had: now all members have issued the
-    /// same one.
+    /// Forgets the token that `hold` had: it is about to be acquired again, and may have ended.
     pub(crate) fn forget_token(&self, name: &LockName, hold: &HoldId) {
         let mut notes = self.lock();
         if notes.doubts.is_empty() {
@@ -111,7 +104,7 @@ impl Doubts {
         }
         let key = (name.clone(), hold.clone());
         if let Some(doubt) = notes.doubts.get_mut(&key) {
-            (doubt.token, doubt.issued) = (None, Vec::new());
+            doubt.token = None;
             if doubt.is_over() {
                 notes.doubts.remove(&key);
             }
@@ -162,9 +155,6 @@ impl Doubts {
         let Some(requests) = round.as_mut() else { return Poll::Ready(()) };
         requests.poll(context);
         let certain = asked.without(requests.unsure());
-        let replies = requests.replies().filter(|(at, _)| asked.contains(*at));
-        let issued: Vec<_> =
-            replies.filter_map(|(at, outcome)| Some((at, outcome.token()?))).collect();
         let is_over = requests.pending().is_empty();
         if is_over {
             *round = None;
@@ -177,7 +167,6 @@ impl Doubts {
             && doubt.late.as_ref().is_some_and(is_own)
         {
             doubt.members = doubt.members.without(certain);
-            issued.into_iter().for_each(|(at, token)| doubt.note_issued(at, token));
             if is_over {
                 doubt.late = None;
             }
@@ -227,24 +216,6 @@ impl Doubts {
         notes.doubts.get(&(name.clone(), hold.clone()))?.token
     }
 
-    /// The token of `hold` if a `majority` has `granted` it with the tokens that they had issued
-    /// before. They have had the hold all the time, so there was no other one meanwhile.
-    pub(crate) fn token_if_same(
-        &self,
-        name: &LockName,
-        hold: &HoldId,
-        granted: &[(usize, FencingToken)],
-        majority: usize,
-    ) -> Option<FencingToken> {
-        let notes = self.lock();
-        if notes.doubts.is_empty() {
-            return None;
-        }
-        let doubt = notes.doubts.get(&(name.clone(), hold.clone()))?;
-        let same = granted.iter().filter(|grant| doubt.issued.contains(grant)).count();
-        doubt.token.filter(|_| same >= majority)
-    }
-
     /// Returns `true` if there has been a doubt about `hold` for a while.
     pub(crate) fn is_old(&self, name: &LockName, hold: &HoldId) -> bool {
         let notes = self.lock();
@@ -281,8 +252,7 @@ impl Notes {
 impl Default for Doubt {
     fn default() -> Self {
         let now = Instant::now();
-        let (members, token, issued) = (MemberSet::default(), None, Vec::new());
-        Self { members, token, issued, since: now, until: now, late: None }
+        Self { members: MemberSet::default(), token: None, since: now, until: now, late: None }
     }
 }
 
@@ -291,14 +261,8 @@ impl Doubt {
         self.until = self.until.max(Instant::now() + time + KEEP);
     }
 
-    fn note_issued(&mut self, at: usize, token: FencingToken) {
-        self.issued.retain(|(other, _)| *other != at);
-        self.issued.push((at, token));
-    }
-
-    /// A late token is kept, because the one of the hold may only be noted after it.
     fn is_over(&self) -> bool {
-        self.members.is_empty() && self.token.is_none() && self.issued.is_empty()
+        self.members.is_empty() && self.token.is_none()
     }
 }
 

@@ -61,9 +61,9 @@ use crate::{BackendError, FencingToken, LockName, LockState};
 /// - **C4 (tokens)** Every grant MUST carry a token greater than that of every earlier grant of the
 ///   same name, also after a hold expired, was released or was force-released.
 /// - **C5 (repetition)** A request that arrives twice MUST have the effect of one. `acquire` of a
-///   hold that exists already answers `Acquired` with the same token, or with a later one if others
-///   were refused since then and no grant can have it. The request sets the count to the requested
-///   one instead of adding to it.
+///   hold that exists already answers `Acquired` with the same token, or with a later one that no
+///   other grant can have, if others were refused since then or other members of a quorum answer.
+///   The request sets the count to the requested one instead of adding to it.
 /// - **C6 (takeover)** `acquire` by the owner that holds the name, but with another id, MUST grant
 ///   at once with a new token, and recognize only the new id from then on.
 /// - **C7 (nested growth)** `acquire` with a count above 1 MUST grant nothing if the hold is gone.

@@ -13,6 +13,8 @@ use lockcore_testkit::{
 };
 use tokio::sync::Mutex;
 
+use crate::follow_clock;
+
 mod three_in_memory {
     use super::{MemoryFixture, conformance_tests};
 
@@ -165,8 +167,17 @@ impl Fixture for MixedFixture {
     type Backend = Quorum;
 
     async fn set_up() -> Self {
+        // Before any case uses it: a hold keeps its token whoever answers only if all agree on it.
+        static FOLLOWS_CLOCK: Mutex<Weak<PostgresServer>> = Mutex::const_new(Weak::new());
         let (memory, redis) = (MemoryBackend::new(), servers().await);
-        Self { memory, redis, postgres: PostgresServer::shared() }
+        let postgres = PostgresServer::shared();
+        let mut follows = FOLLOWS_CLOCK.lock().await;
+        if !follows.upgrade().is_some_and(|server| Arc::ptr_eq(&server, &postgres)) {
+            follow_clock(&postgres).await;
+            *follows = Arc::downgrade(&postgres);
+        }
+        drop(follows);
+        Self { memory, redis, postgres }
     }
 
     async fn client(&self) -> Quorum {

@@ -137,9 +137,7 @@ async fn names_that_nobody_had_need_one_exchange() {
     let (redis, postgres) = (servers::<2>(), PostgresServer::start());
     let [one, two] = [0, 1].map(|at: usize| RedisBackend::connect(redis[at].url()));
     let (one, two) = (Faulty::new(one.await.unwrap()), Faulty::new(two.await.unwrap()));
-    drop(PostgresBackend::connect(postgres.url()).await.unwrap());
-    // The tokens of a store that has just been made are ahead of its clock for a minute.
-    postgres.query("UPDATE lockcore.server SET raised = setval('lockcore.token', 1)").await;
+    crate::follow_clock(&postgres).await;
     let three = Faulty::new(PostgresBackend::connect(postgres.url()).await.unwrap());
     let faults = [one.faults(), two.faults(), three.faults()];
     let quorum = Quorum::builder().member(one).member(two).member(three).build().unwrap();
