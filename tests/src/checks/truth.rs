@@ -39,6 +39,12 @@ struct Live {
     until: u64,
 }
 
+/// The end of a hold whose key expires at `until`, and that was seen to end at `t`. By the clock, the
+/// key of another hold may have expired just before this one began.
+fn end_of(from: u64, until: u64, t: u64) -> u64 {
+    until.min(t).max(from)
+}
+
 /// The part of a lease key after the field.
 const LEASE: &str = ":rwlock_timeout:";
 /// The end of a writer's field.
@@ -180,7 +186,7 @@ impl ServerTruth {
         let Some(live) = self.live.get_mut(key) else { return };
         if let Some(at) = live.owners.iter().position(|(known, _)| known == owner) {
             let (owner, from) = live.owners.swap_remove(at);
-            let (name, to) = (live.name.clone(), live.until.min(t));
+            let (name, to) = (live.name.clone(), end_of(from, live.until, t));
             self.ended.push(Stored { name, owner, from, to });
         }
     }
@@ -189,7 +195,8 @@ impl ServerTruth {
         self.permits.remove(key);
         let Some(live) = self.live.remove(key) else { return };
         for (owner, from) in live.owners {
-            self.ended.push(Stored { name: live.name.clone(), owner, from, to: live.until.min(t) });
+            let (name, to) = (live.name.clone(), end_of(from, live.until, t));
+            self.ended.push(Stored { name, owner, from, to });
         }
     }
 }
