@@ -213,6 +213,7 @@ pub(crate) async fn a_wait_ends_in_time<F: Fixture>(fixture: &F) {
         let is_notified = other.condition("c").notify_one(&guard).await.unwrap();
         guard.release().await.unwrap();
         let (guard, outcome) = joined("the lock", waiter).await.unwrap();
+        assert!(guard.is_held());
         guard.release().await.unwrap();
         match is_notified {
             true => assert_eq!(outcome, WaitOutcome::Notified),
