@@ -126,7 +126,6 @@ pub(crate) async fn acquire(
     let AcquireRequest { name, hold, lease, tokens, .. } = request;
     let (parts, start) = (quorum.parts(), Instant::now());
     quorum.doubts.recall(name, hold);
-    quorum.doubts.forget_token(name, hold);
     let doubtful = quorum.doubts.of(name, hold, Duration::ZERO);
     let proposal = quorum.proposals.next(*tokens);
     let proposing = Arc::new(request.clone().least_token(Some(proposal)));

@@ -96,21 +96,6 @@ impl Doubts {
         self.add(name, hold, time, |doubt| doubt.token = Some(token));
     }
 
-    /// Forgets the token that `hold` had: it is about to be acquired again, and may have ended.
-    pub(crate) fn forget_token(&self, name: &LockName, hold: &HoldId) {
-        let mut notes = self.lock();
-        if notes.doubts.is_empty() {
-            return;
-        }
-        let key = (name.clone(), hold.clone());
-        if let Some(doubt) = notes.doubts.get_mut(&key) {
-            doubt.token = None;
-            if doubt.is_over() {
-                notes.doubts.remove(&key);
-            }
-        }
-    }
-
     fn add(&self, name: &LockName, hold: &HoldId, time: Duration, to: impl FnOnce(&mut Doubt)) {
         let mut notes = self.lock();
         notes.clean();
@@ -177,16 +162,22 @@ impl Doubts {
         if is_over { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Gives up the requests that [`finish`](Self::finish) waits for, because the hold is over, and
-    /// none of its requests may be sent after its release.
+    /// Gives up the requests that [`finish`](Self::finish) waits for, and forgets the token: the hold
+    /// is over or about to be acquired again, and none of its requests may be sent after its release.
     pub(crate) fn recall(&self, name: &LockName, hold: &HoldId) {
         let late = {
             let mut notes = self.lock();
             if notes.doubts.is_empty() {
                 return;
             }
-            let doubt = notes.doubts.get_mut(&(name.clone(), hold.clone()));
-            doubt.and_then(|doubt| doubt.late.take())
+            let key = (name.clone(), hold.clone());
+            let Some(doubt) = notes.doubts.get_mut(&key) else { return };
+            doubt.token = None;
+            let late = doubt.late.take();
+            if doubt.is_over() {
+                notes.doubts.remove(&key);
+            }
+            late
         };
         if let Some(late) = late {
             late.recall();
