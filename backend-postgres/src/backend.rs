@@ -2,42 +2,34 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use futures_util::future::join_all;
 use lockcore::{
-    BackendError, FencingToken, Holder, LockName, LockState, Mode,
+    BackendError, FencingToken, LockName, LockState, Mode,
     backend::{
         AcquireOutcome, AcquireRequest, Awaited, Backend, Capabilities, Conditions, Directory,
         HoldId, Latches, Limits, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
         ResizeOutcome, ResizeRequest, SubscribeRequest, Wakeups, async_trait,
     },
 };
-use tokio::{task::JoinHandle, time::Instant};
-use tokio_postgres::{
-    Row,
-    types::{FromSql, Type},
-};
+use tokio::task::JoinHandle;
+use tokio_postgres::types::Type;
 
 use crate::{
+    answer::{count, field},
     builder::{ConnectSettings, PostgresBackendBuilder},
     calls::{Calls, microseconds},
     channel::{channel, place_of},
     connection::{Connection, Parameter, Path},
     diagnosis::Patient,
     error,
+    inspection::Inspection,
     listener::{ListenerProgress, WakeupListener},
     past::Past,
     schema::Schema,
+    sweep::keep_swept,
 };
-
-/// The number of holds that one statement renews. Each name in it takes an entry in the server's
-/// lock table, which has some 6,400 with the default settings.
-const RENEWED_TOGETHER: usize = 128;
 
 /// The most tokens of one grant, which are drawn 64 at a time.
 const MOST_TOKENS: u32 = 1 << 16;
-
-/// The number of rows of each table that one statement deletes.
-const SWEPT_AT_ONCE: i64 = 1_000;
 
 /// The longest id of a hold, in bytes: it has to fit into an index and into a notification.
 const LONGEST_ID: usize = 1_024;
@@ -172,6 +164,10 @@ impl PostgresBackend {
         &self.inner.calls
     }
 
+    pub(crate) fn connections(&self) -> &[Arc<Connection>] {
+        &self.inner.connections
+    }
+
     /// The connection for all requests for this name.
     pub(crate) fn connection(&self, name: &LockName) -> &Connection {
         self.connection_at(name.as_str())
@@ -179,7 +175,7 @@ impl PostgresBackend {
 
     /// The connection for all requests with this text as their key.
     pub(crate) fn connection_at(&self, what: &str) -> &Connection {
-        let connections = &self.inner.connections;
+        let connections = self.connections();
         &connections[place_of(what, connections.len())]
     }
 
@@ -201,133 +197,6 @@ impl PostgresBackend {
         let Inner { listener, progress, .. } = &*self.inner;
         Ok(Box::new(listener.subscribe(progress, channel, only).await?))
     }
-
-    /// Renews holds whose names share a connection. Both statements together take no longer than one
-    /// answer may: the caller waits for all holds, and has to repeat what fails.
-    async fn renew_some(
-        &self,
-        connection: &Connection,
-        holds: &[&RenewRequest],
-    ) -> Vec<RenewOutcome> {
-        let limit = connection.limit();
-        let (one_by_one, mut outcomes) = match holds {
-            [_] => (vec![0], vec![RenewOutcome::NotHeld]),
-            _ => match self.renew_many(connection, holds, limit).await {
-                Ok(answers) => {
-                    let busy = |at: &usize| answers[*at].is_none();
-                    let busy = (0..holds.len()).filter(busy).collect();
-                    let outcome = |answer: &Option<bool>| renewal(answer.unwrap_or_default());
-                    (busy, answers.iter().map(outcome).collect())
-                }
-                Err(error) => {
-                    let failed = vec![RenewOutcome::Failed(error); holds.len()];
-                    (Vec::new(), failed)
-                }
-            },
-        };
-        let renewals = one_by_one.iter().map(|at| self.renew_one(connection, holds[*at], limit));
-        for (at, answer) in one_by_one.iter().zip(join_all(renewals).await) {
-            outcomes[*at] = answer.unwrap_or_else(RenewOutcome::Failed);
-        }
-        outcomes
-    }
-
-    /// Renews holds in one statement, except those whose names it would have to wait for.
-    async fn renew_many(
-        &self,
-        connection: &Connection,
-        holds: &[&RenewRequest],
-        limit: Instant,
-    ) -> Result<Vec<Option<bool>>, BackendError> {
-        const DOING: &str = "renewing holds";
-        let names: Vec<&str> = holds.iter().map(|hold| hold.name.as_str()).collect();
-        let ids: Vec<&str> = holds.iter().map(|hold| hold.hold.id()).collect();
-        let leases: Vec<i64> = holds.iter().map(|hold| microseconds(hold.lease)).collect();
-        let parameters: [Parameter<'_>; 3] =
-            [(&names, Type::TEXT_ARRAY), (&ids, Type::TEXT_ARRAY), (&leases, Type::INT8_ARRAY)];
-        let sql = &self.calls().renew_many;
-        let row = connection.call_one_by(limit, DOING, sql, &parameters).await?;
-        let renewed: Vec<Option<bool>> = field(&row, 0, DOING)?;
-        if renewed.len() != holds.len() {
-            return Err(error::unexpected(DOING));
-        }
-        Ok(renewed)
-    }
-
-    async fn renew_one(
-        &self,
-        connection: &Connection,
-        hold: &RenewRequest,
-        limit: Instant,
-    ) -> Result<RenewOutcome, BackendError> {
-        const DOING: &str = "renewing a hold";
-        let (name, id, lease) = (hold.name.as_str(), hold.hold.id(), microseconds(hold.lease));
-        let parameters: [Parameter<'_>; 3] =
-            [(&name, Type::TEXT), (&id, Type::TEXT), (&lease, Type::INT8)];
-        let sql = &self.calls().renew;
-        let row = connection.call_one_by(limit, DOING, sql, &parameters).await?;
-        field(&row, 0, DOING).map(renewal)
-    }
-}
-
-fn renewal(is_held: bool) -> RenewOutcome {
-    match is_held {
-        true => RenewOutcome::Renewed,
-        false => RenewOutcome::NotHeld,
-    }
-}
-
-/// Deletes rows that have ended, from time to time.
-async fn keep_swept(connection: Arc<Connection>, calls: Calls, interval: Duration) {
-    loop {
-        tokio::time::sleep(interval).await;
-        if let Err(error) = sweep(&connection, &calls, interval).await {
-            tracing::debug!(%error, "what has ended stays in the database for now");
-        }
-    }
-}
-
-/// Deletes rows that have ended, unless another client has just done so. Other requests come in
-/// between.
-async fn sweep(
-    connection: &Connection,
-    calls: &Calls,
-    interval: Duration,
-) -> Result<(), BackendError> {
-    const DOING: &str = "sweeping";
-    let mut pause = microseconds(interval);
-    loop {
-        let parameters: [Parameter<'_>; 2] = [(&pause, Type::INT8), (&SWEPT_AT_ONCE, Type::INT8)];
-        let row = connection.call_one(DOING, &calls.sweep, &parameters).await?;
-        match field::<i32>(&row, 0, DOING)? {
-            0 => return Ok(()),
-            1 => break,
-            _ => pause = 0,
-        }
-    }
-    // In a separate transaction, because it waits for the grants that are under way, and some of
-    // them may wait for a row that is being deleted.
-    connection.call(DOING, &calls.raise_tokens_to_clock, &[]).await?;
-    Ok(())
-}
-
-/// A field of an answer.
-pub(crate) fn field<'a, T: FromSql<'a>>(
-    row: &'a Row,
-    at: usize,
-    doing: &str,
-) -> Result<T, BackendError> {
-    row.try_get(at).map_err(|error| error::unexpected(doing).with_source(error))
-}
-
-/// An answer that consists of a code and a number.
-pub(crate) fn answer(row: &Row, doing: &str) -> Result<(i32, i64), BackendError> {
-    Ok((field(row, 0, doing)?, field::<Option<i64>>(row, 1, doing)?.unwrap_or_default()))
-}
-
-/// A count in an answer, capped at the greatest possible one.
-pub(crate) fn count(number: i64) -> u32 {
-    u32::try_from(number.max(0)).unwrap_or(u32::MAX)
 }
 
 /// The number of a mode that this backend supports.
@@ -340,18 +209,6 @@ fn number_of(mode: Mode) -> Result<i32, BackendError> {
         Mode::Permit { plain: false, .. } => 5,
         Mode::Permit { plain: true, .. } => 6,
         _ => return Err(BackendError::unsupported(format_args!("locks in {mode} mode"))),
-    })
-}
-
-fn mode_of(number: i32, permits: u32, most: u32) -> Option<Mode> {
-    Some(match number {
-        1 => Mode::Exclusive,
-        2 => Mode::Fair,
-        3 => Mode::Read,
-        4 => Mode::Write,
-        5 => Mode::permits(permits, most),
-        6 => Mode::plain_permits(permits, most),
-        _ => return None,
     })
 }
 
@@ -381,52 +238,6 @@ fn outcome((answer, number): (i32, i64), doing: &str) -> Result<AcquireOutcome, 
         5 => return Err(error::undone()),
         _ => return Err(error::unexpected(doing)),
     })
-}
-
-/// The state of a name, collected row by row.
-#[derive(Default)]
-struct Inspection {
-    holders: Vec<Holder>,
-    waiters: Vec<String>,
-    remaining: Option<Duration>,
-    taken: u32,
-    /// The number of permits that was set, and the one that the first holder gave.
-    set: Option<u32>,
-    said: Option<u32>,
-}
-
-impl Inspection {
-    fn add(&mut self, row: &Row) -> Result<(), BackendError> {
-        const DOING: &str = "inspecting a lock";
-        let owner: String = field(row, 1, DOING)?;
-        let counts = [3, 4, 5].map(|at| field::<i64>(row, at, DOING).map(count));
-        let [held, permits, most] = counts;
-        let (held, permits, most) = (held?, permits?, most?);
-        match field::<i32>(row, 0, DOING)? {
-            0 => {
-                let mode = mode_of(field(row, 2, DOING)?, permits, most)
-                    .ok_or_else(|| error::unexpected(DOING))?;
-                if matches!(mode, Mode::Permit { .. }) {
-                    self.taken = self.taken.saturating_add(permits);
-                    self.said.get_or_insert(most);
-                }
-                let remaining = field::<i64>(row, 6, DOING)?.max(0).cast_unsigned();
-                self.remaining = self.remaining.max(Some(Duration::from_micros(remaining)));
-                self.holders.push(Holder::new(owner, mode, held));
-            }
-            1 => self.waiters.push(owner),
-            _ => self.set = Some(permits),
-        }
-        Ok(())
-    }
-
-    fn state(self) -> LockState {
-        let state = LockState::held(self.holders, self.remaining).with_waiters(self.waiters);
-        match self.set.or(self.said) {
-            Some(total) => state.with_permits(total.saturating_sub(self.taken), Some(total)),
-            None => state,
-        }
-    }
 }
 
 #[async_trait]
@@ -488,26 +299,7 @@ impl Backend for PostgresBackend {
     }
 
     async fn renew(&self, holds: &[RenewRequest]) -> Result<Vec<RenewOutcome>, BackendError> {
-        let connections = &self.inner.connections;
-        let mut groups: Vec<Vec<usize>> = vec![Vec::new(); connections.len()];
-        for (at, hold) in holds.iter().enumerate() {
-            groups[place_of(hold.name.as_str(), connections.len())].push(at);
-        }
-        let batches = connections.iter().zip(&groups).flat_map(|(connection, group)| {
-            group.chunks(RENEWED_TOGETHER).map(move |batch| (connection, batch))
-        });
-        let batches: Vec<_> = batches.collect();
-        let renewals = batches.iter().map(|(connection, batch)| async move {
-            let requests: Vec<_> = batch.iter().map(|at| &holds[*at]).collect();
-            self.renew_some(connection, &requests).await
-        });
-        let mut outcomes = vec![RenewOutcome::NotHeld; holds.len()];
-        for ((_, batch), answers) in batches.iter().zip(join_all(renewals).await) {
-            for (at, answer) in batch.iter().zip(answers) {
-                outcomes[*at] = answer;
-            }
-        }
-        Ok(outcomes)
+        Ok(self.renew_all(holds).await)
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseOutcome, BackendError> {

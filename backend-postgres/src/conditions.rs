@@ -10,7 +10,7 @@ use tokio_postgres::types::Type;
 
 use crate::{
     PostgresBackend,
-    backend::{count, field},
+    answer::{count, field},
     calls::microseconds,
     connection::Parameter,
     error,

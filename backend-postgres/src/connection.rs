@@ -26,7 +26,7 @@ use tokio_postgres::{
 };
 
 use crate::{
-    backend::answer,
+    answer::answer,
     clock::ServerClock,
     error,
     past::Past,

@@ -45,7 +45,9 @@ const CONNECTIONS: &str = "SELECT CASE \
     WHEN pg_has_role(current_user, 'pg_read_all_stats', 'USAGE') \
     THEN (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend') \
     ELSE (SELECT coalesce(sum(numbackends), 0)::bigint FROM pg_stat_database) END, \
-    current_setting('max_connections')::bigint";
+    current_setting('max_connections')::bigint \
+    - current_setting('superuser_reserved_connections')::bigint \
+    - coalesce(current_setting('reserved_connections', true), '0')::bigint";
 
 /// Long transactions, which prevent the clean-up of deleted rows in the same database.
 const LONG_TRANSACTIONS: &str = "SELECT count(*), \
@@ -323,7 +325,10 @@ impl Session {
         if now * 10 >= most * 9 {
             self.problem(
                 "connections",
-                format!("{} has {now} of at most {most} connections", self.address),
+                format!(
+                    "{} has {now} of at most {most} connections that are not reserved",
+                    self.address
+                ),
                 "further ones are refused, also those that reconnect to renew their locks",
                 "use a pooler for requests, give each backend fewer connections, or raise \
                  max_connections",

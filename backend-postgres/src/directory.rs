@@ -11,7 +11,7 @@ use lockcore::{
 };
 use tokio_postgres::{Row, types::Type};
 
-use crate::{PostgresBackend, backend::field, calls::microseconds, connection::Parameter, error};
+use crate::{PostgresBackend, answer::field, calls::microseconds, connection::Parameter, error};
 
 /// The names in one page.
 const NAMES_AT_ONCE: usize = 500;

@@ -8,7 +8,7 @@ use tokio_postgres::types::Type;
 
 use crate::{
     PostgresBackend,
-    backend::{answer, count},
+    answer::{answer, count},
     connection::Parameter,
     error,
 };

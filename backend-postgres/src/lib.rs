@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod answer;
 mod backend;
 mod builder;
 mod calls;
@@ -12,11 +13,14 @@ mod diagnosis;
 mod directory;
 mod error;
 mod fencing;
+mod inspection;
 mod latches;
 mod listener;
 mod past;
 mod places;
+mod renewal;
 mod schema;
+mod sweep;
 mod target;
 #[cfg(feature = "tls")]
 mod tls;
