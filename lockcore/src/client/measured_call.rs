@@ -50,7 +50,16 @@ impl MeasuredAnswer for ReleaseOutcome {
     }
 }
 
-impl MeasuredAnswer for Vec<RenewOutcome> {}
+impl MeasuredAnswer for Vec<RenewOutcome> {
+    /// A backend that cannot renew anything answers for each hold.
+    fn answered(&self) -> AnswerEnd {
+        match self.iter().any(|outcome| matches!(outcome, RenewOutcome::Failed(_))) {
+            true => AnswerEnd::Error,
+            false => AnswerEnd::Ok,
+        }
+    }
+}
+
 impl MeasuredAnswer for Box<dyn Wakeups> {}
 impl MeasuredAnswer for LockState {}
 impl MeasuredAnswer for bool {}
@@ -90,6 +99,23 @@ impl<T: MeasuredAnswer> OutputReport<Result<T, BackendError>> for MeasuredCall<'
         // The store was not asked, so there is no response time to record.
         if has_waited || matches!(answered, AnswerEnd::Error) {
             self.answered(answered);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::BackendErrorKind;
+
+    #[test]
+    fn a_call_that_could_not_renew_a_hold_is_an_error() {
+        let error = BackendError::new(BackendErrorKind::Unavailable, "down");
+        for (outcomes, is_error) in [
+            (vec![RenewOutcome::Renewed, RenewOutcome::NotHeld], false),
+            (vec![RenewOutcome::Renewed, RenewOutcome::Failed(error)], true),
+        ] {
+            assert_eq!(matches!(outcomes.answered(), AnswerEnd::Error), is_error, "{outcomes:?}");
         }
     }
 }

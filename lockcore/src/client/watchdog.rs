@@ -265,7 +265,9 @@ impl Client {
                     self.with(&cell, |lane, fx| lane.gone(hold, fx));
                     self.report_gone();
                 }
-                RenewOutcome::Failed(error) => self.renewal_failed(&cell, hold, lease, error),
+                RenewOutcome::Failed(error) => {
+                    self.renewal_failed(&cell, hold, (lease, sent), error);
+                }
             }
         }
     }
@@ -274,12 +276,12 @@ impl Client {
         self: &Arc<Self>,
         cell: &Arc<LaneCell>,
         hold: HoldNumber,
-        lease: Duration,
+        (lease, sent): (Duration, Moment),
         error: BackendError,
     ) {
         let now = self.clock.now();
         let failed = self.with(cell, |lane, fx| {
-            let deadline = lane.renewal_failed(hold, lease, now, fx)?;
+            let deadline = lane.renewal_failed(hold, lease, sent, now, fx)?;
             let facts = &mut lane.hold_mut(hold)?.facts;
             let is_first = !std::mem::replace(&mut facts.renewal_fails, true);
             Some((deadline, facts.span.clone(), is_first))

@@ -377,9 +377,10 @@ impl HoldState {
         self.renew_at = sent.after(renewal_period(self.renewal_lease));
     }
 
-    /// A renewal failed, which is not a loss: it is retried until the deadline.
-    pub(super) fn renewal_failed(&mut self, lease: Duration, now: Moment) {
-        self.renew_at = now.after(renewal_retry(lease, self.deadline.since(now)));
+    /// The renewal that was sent at `sent` failed, which is not a loss: it is retried until the
+    /// deadline.
+    pub(super) fn renewal_failed(&mut self, lease: Duration, sent: Moment, now: Moment) {
+        self.renew_at = renewal_retry(lease, sent, now, self.deadline);
     }
 
     /// The backend is asked for `lease`. The request may be under way for as long as the client
@@ -521,10 +522,25 @@ mod tests {
         let mut hold = granted(Lease::Renewed(2 * SECOND), t);
         let late = t.after(SECOND * 37 / 20);
         assert!(late.after(SECOND / 5) > hold.deadline, "the usual time to the next one is longer");
-        hold.renewing(2 * SECOND, t.after(SECOND));
-        hold.renewal_failed(2 * SECOND, late);
+        hold.renewing(2 * SECOND, late);
+        hold.renewal_failed(2 * SECOND, late, late);
         let again = hold.next_due().unwrap();
         assert!(late < again && again < hold.deadline, "{:?}", again.since(t));
         assert_eq!(hold.renewal_due(again, again), Some(2 * SECOND));
+    }
+
+    #[test]
+    fn a_renewal_that_has_waited_for_long_is_tried_again_at_once() {
+        let t = start();
+        let mut hold = granted(Lease::Renewed(30 * SECOND), t);
+        let (sent, now) = (t.after(10 * SECOND), t.after(13 * SECOND));
+        hold.renewing(30 * SECOND, sent);
+        hold.renewal_failed(30 * SECOND, sent, now);
+        let again = hold.next_due().unwrap();
+        assert!(now < again && again.since(now) <= SECOND / 100, "{:?}", again.since(now));
+        // One that has failed at once has a pause.
+        hold.renewing(30 * SECOND, now);
+        hold.renewal_failed(30 * SECOND, now, now);
+        assert_eq!(hold.next_due().unwrap().since(now), SECOND);
     }
 }

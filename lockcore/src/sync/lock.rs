@@ -353,7 +353,19 @@ impl Lock {
         F: for<'a> FnOnce(&'a LockGuard) -> Pin<Box<dyn Future<Output = T> + Send + 'a>> + Send,
         T: Send,
     {
-        let acquire = self.acquire_at(Location::caller());
+        self.run_boxed_at(body, Location::caller())
+    }
+
+    pub(crate) fn run_boxed_at<F, T>(
+        &self,
+        body: F,
+        site: &'static Location<'static>,
+    ) -> impl Future<Output = Result<T, LockError>> + Send + use<F, T>
+    where
+        F: for<'a> FnOnce(&'a LockGuard) -> Pin<Box<dyn Future<Output = T> + Send + 'a>> + Send,
+        T: Send,
+    {
+        let acquire = self.acquire_at(site);
         async move {
             let guard = acquire.await?;
             let output = while_held(guard.owner(), guard.lost(), body(&guard)).await?;

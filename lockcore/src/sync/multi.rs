@@ -3,6 +3,7 @@
 use std::{
     future::{Future, pending, poll_fn},
     panic::Location,
+    pin::Pin,
     task::Poll,
     time::Duration,
 };
@@ -207,6 +208,31 @@ impl MultiLock {
     pub fn run<F, T>(&self, body: F) -> impl Future<Output = Result<T, LockError>> + use<F, T>
     where
         F: AsyncFnOnce(&MultiGuard) -> T,
+    {
+        let acquire = self.acquire();
+        async move {
+            let guard = acquire.await?;
+            let output = while_held(&guard.owner, guard.lost(), body(&guard)).await?;
+            done(output, guard.release().await)
+        }
+    }
+
+    /// Like [`run`](Self::run), for a `body` that returns a boxed future. The future of this method
+    /// is always `Send`, so that generic functions can spawn it: see [`Lock::run_boxed`].
+    ///
+    /// # Errors
+    /// As for [`Lock::run`].
+    ///
+    /// # Cancel safety
+    /// As for [`Lock::run`].
+    #[track_caller]
+    pub fn run_boxed<F, T>(
+        &self,
+        body: F,
+    ) -> impl Future<Output = Result<T, LockError>> + Send + use<F, T>
+    where
+        F: for<'a> FnOnce(&'a MultiGuard) -> Pin<Box<dyn Future<Output = T> + Send + 'a>> + Send,
+        T: Send,
     {
         let acquire = self.acquire();
         async move {

@@ -1,6 +1,12 @@
 //! [`Semaphore`].
 
-use std::{future::Future, panic::Location, pin::pin, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    panic::Location,
+    pin::{Pin, pin},
+    sync::Arc,
+    time::Duration,
+};
 
 use crate::{
     Lock, LockError, LockGuard, LockName, LockState, Mode, Owner,
@@ -194,6 +200,26 @@ impl Semaphore {
         F: AsyncFnOnce(&LockGuard) -> T,
     {
         self.lock.run_at(body, Location::caller())
+    }
+
+    /// Like [`run`](Self::run), for a `body` that returns a boxed future. The future of this method
+    /// is always `Send`, so that generic functions can spawn it: see [`Lock::run_boxed`].
+    ///
+    /// # Errors
+    /// As for [`Lock::run`].
+    ///
+    /// # Cancel safety
+    /// As for [`Lock::run`].
+    #[track_caller]
+    pub fn run_boxed<F, T>(
+        &self,
+        body: F,
+    ) -> impl Future<Output = Result<T, LockError>> + Send + use<F, T>
+    where
+        F: for<'a> FnOnce(&'a LockGuard) -> Pin<Box<dyn Future<Output = T> + Send + 'a>> + Send,
+        T: Send,
+    {
+        self.lock.run_boxed_at(body, Location::caller())
     }
 
     /// The number of permits that can be taken now. It may have changed by the time of the answer.

@@ -67,10 +67,20 @@ pub(crate) fn last_handover(sent: Moment, lease: Duration) -> Moment {
     sent.after(lease / 4).min(deadline(sent, lease))
 }
 
-/// The pause after a failed renewal, with `left` until the deadline. It is shorter near the end, so
-/// that the deadline does not pass while there is time for another try.
-pub(crate) fn renewal_retry(lease: Duration, left: Duration) -> Duration {
-    (lease / 10).min(left / 2).clamp(Duration::from_millis(5), Duration::from_secs(1))
+/// When a renewal that was sent at `sent`, and has failed now, is tried again. The pause is shorter
+/// near the deadline, so that this does not pass while there is time for another try.
+///
+/// The pause counts from the sending. Whoever has waited for a connection or an answer goes on
+/// waiting: the server may be back for a moment that is shorter than the pause.
+pub(crate) fn renewal_retry(
+    lease: Duration,
+    sent: Moment,
+    now: Moment,
+    deadline: Moment,
+) -> Moment {
+    const SHORTEST: Duration = Duration::from_millis(5);
+    let pause = (lease / 10).min(deadline.since(now) / 2).min(Duration::from_secs(1));
+    sent.after(pause).max(now.after(SHORTEST))
 }
 
 #[cfg(test)]

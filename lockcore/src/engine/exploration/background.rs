@@ -115,10 +115,11 @@ impl LockWorld<'_> {
                 }
                 number.map_or(Ok(()), |number| self.end_release(number))
             }
-            Wire::Renewal { hold, lease, .. } => {
-                let (hold, lease) = (*hold, *lease);
+            Wire::Renewal { hold, lease, sent, .. } => {
+                let (hold, lease, sent) = (*hold, *lease, *sent);
                 self.wires.remove(at);
-                self.event(|lane, now, fx| lane.renewal_failed(hold, lease, now, fx)).map(|_| ())
+                self.event(|lane, now, fx| lane.renewal_failed(hold, lease, sent, now, fx))
+                    .map(|_| ())
             }
             Wire::Extension { .. } => {
                 self.wires.remove(at);

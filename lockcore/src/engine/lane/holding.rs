@@ -288,19 +288,20 @@ impl<W, H> Lane<W, H> {
         }
     }
 
-    /// A renewal failed. It is tried again until the deadline. Returns the deadline, if the hold is
-    /// live.
+    /// The renewal that was sent at `sent` failed. It is tried again until the deadline. Returns
+    /// the deadline, if the hold is live.
     pub(crate) fn renewal_failed(
         &mut self,
         number: HoldNumber,
         lease: Duration,
+        sent: Moment,
         now: Moment,
         fx: &mut Effects<H>,
     ) -> Option<Moment> {
         let at = self.holds.iter().position(|hold| hold.number == number)?;
         self.settle(at, now, fx);
         let state = &mut self.holds[at].state;
-        state.renewal_failed(lease, now);
+        state.renewal_failed(lease, sent, now);
         fx.due_at(state.next_due());
         (state.phase() == Phase::Live).then(|| state.deadline())
     }
