@@ -246,19 +246,23 @@ fn address(endpoint: &str) -> Result<(String, String), BackendError> {
         ));
     }
     let host = rest.trim_end_matches('/');
+    // The colons within brackets belong to an address of IPv6.
+    let (name, port) = match host.rsplit_once(':') {
+        Some((name, port)) if !port.contains(']') => (name, port),
+        _ => (host, "2379"),
+    };
     let is_valid = matches!(scheme, "http" | "https")
-        && !host.is_empty()
-        && !host.contains(|character: char| character == '/' || character.is_whitespace());
+        && !name.is_empty()
+        && (!name.contains(':') || name.starts_with('[') && name.ends_with(']'))
+        && !host.contains(|character: char| character == '/' || character.is_whitespace())
+        // The parser of numbers takes a sign as well.
+        && port.bytes().all(|byte| byte.is_ascii_digit())
+        && port.parse::<u16>().is_ok_and(|port| port > 0);
     if !is_valid {
         let message =
             format!("`{endpoint}` is no endpoint; give `host:port` or `https://host:port`");
         return Err(error::configuration(message));
     }
-    let port = if host.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']')) {
-        ""
-    } else {
-        ":2379"
-    };
-    let address = format!("{host}{port}");
+    let address = format!("{name}:{port}");
     Ok((address.clone(), format!("{scheme}://{address}")))
 }

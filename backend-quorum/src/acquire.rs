@@ -11,7 +11,7 @@
 //!
 //! A repetition of a request may have a later token than the first, if the members had not agreed and
 //! others answer this time. The first token is not enough for it: a member that has answered late may
-//! have lost the hold before, to another one with a token in between.
+//! have lost the hold before, to another one with a token in between. It never has an earlier one.
 
 use std::{sync::Arc, time::Duration};
 
@@ -125,7 +125,12 @@ pub(crate) async fn acquire(
 ) -> Result<AcquireOutcome, BackendError> {
     let AcquireRequest { name, hold, lease, tokens, .. } = request;
     let (parts, start) = (quorum.parts(), Instant::now());
+    let first = quorum.doubts.token_of(name, hold);
     quorum.doubts.recall(name, hold);
+    if let Some(first) = first {
+        // At once, because this future may be dropped before it knows more.
+        quorum.doubts.note_token(name, hold, *lease, first);
+    }
     let doubtful = quorum.doubts.of(name, hold, Duration::ZERO);
     let proposal = quorum.proposals.next(*tokens);
     let proposing = Arc::new(request.clone().least_token(Some(proposal)));
@@ -141,7 +146,7 @@ pub(crate) async fn acquire(
         }
     }
     let granted = tally.granted();
-    let attempt = Attempt { quorum, request, tally, granted, unsure, doubtful, failures };
+    let attempt = Attempt { quorum, request, first, tally, granted, unsure, doubtful, failures };
     if attempt.tally.token(parts).is_none() {
         // Before the requests are dropped, because from then on they may be undone at any time.
         quorum.doubts.note(name, hold, Duration::ZERO, unsure);
@@ -158,6 +163,8 @@ pub(crate) async fn acquire(
 struct Attempt<'a> {
     quorum: &'a Inner,
     request: &'a AcquireRequest,
+    /// The token of the same hold at an earlier acquisition, if it is remembered.
+    first: Option<FencingToken>,
     tally: Tally,
     /// The members that have granted it.
     granted: MemberSet,
@@ -175,6 +182,8 @@ impl Attempt<'_> {
         let (quorum, request) = (self.quorum, self.request);
         for _ in 0..TELLINGS {
             let Some(token) = self.tally.token(quorum.parts()) else { break };
+            // A later token than necessary fits the first rule as well.
+            let token = self.first.map_or(token, |first| first.max(token));
             let deaf = self.tell(token).await;
             if deaf.is_empty() {
                 self.note(token);
@@ -187,11 +196,11 @@ impl Attempt<'_> {
         Err(self.fail(undone))
     }
 
-    /// Notes the token of the hold, unless all members have issued exactly this one. A member that
-    /// answers later may issue another one.
+    /// Notes the token of the hold, unless all members have issued exactly this one, and no other
+    /// one is noted. A member that answers later may issue another one.
     fn note(&self, token: FencingToken) {
-        let Self { quorum, request, tally, .. } = self;
-        if tally.knowing(token) < quorum.parts().members {
+        let Self { quorum, request, first, tally, .. } = self;
+        if first.is_some() || tally.knowing(token) < quorum.parts().members {
             let AcquireRequest { name, hold, lease, .. } = request;
             quorum.doubts.note_token(name, hold, *lease, token);
         }
