@@ -190,7 +190,8 @@ impl RedisBackendBuilder {
     /// the request is unknown, and an acquisition is undone.
     ///
     /// Keep it well below a third of the lease, so that a failed renewal can be repeated in time.
-    /// More than 5 s has no effect, because the core does not wait longer.
+    /// More than 4 s has no effect: the core waits for 5 s, and a connection that does not answer is
+    /// given up before that.
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.options.response_timeout = timeout;
         self

@@ -21,7 +21,7 @@ use crate::{
     backend::Deployment,
     cluster::walk,
     error,
-    reply::text,
+    reply::{hex, text},
     script::{self, ScriptCall},
     server::CommandConnection,
     storage::Stored,
@@ -80,15 +80,15 @@ impl Directory for RedisBackend {
     }
 
     async fn clients(&self, start: &Start) -> Result<Page<(String, String)>, BackendError> {
-        let from = match start {
-            Start::Beginning => "-".to_owned(),
+        let after = match start {
+            Start::Beginning => String::new(),
             Start::At(cursor) => match words(cursor).as_slice() {
-                [OF_CLIENT, id] => format!("({id}"),
+                [OF_CLIENT, id] if is_hex(id) => (*id).to_owned(),
                 _ => return Err(cursor.refused()),
             },
         };
         let keys = ClientKeys::of(self);
-        let args = vec![from, RECORDS_AT_ONCE.to_string(), keys.prefix.clone()];
+        let args = vec![after, RECORDS_AT_ONCE.to_string(), keys.prefix.clone()];
         let call = keys.call(&script::CLIENTS, None, args);
         self.call(&call, clients_page).await.map_err(with_rights_to_records)
     }
@@ -136,14 +136,27 @@ fn clients_page(reply: Value) -> Result<Page<(String, String)>, BackendError> {
     let unexpected = || error::unexpected("clients");
     let Value::Array(parts) = reply else { return Err(unexpected()) };
     let [last, Value::Array(records)] = parts.as_slice() else { return Err(unexpected()) };
-    let last = text(last).ok_or_else(unexpected)?;
+    let Value::BulkString(last) = last else { return Err(unexpected()) };
+    // Other programs can write to these keys. Bytes that are not UTF-8 are replaced, and the parser
+    // of the record then rejects it.
+    let lossy = |value: &Value| match value {
+        Value::BulkString(text) => Some(String::from_utf8_lossy(text).into_owned()),
+        _ => None,
+    };
     let entry = |entry: &[Value]| match entry {
-        [id, record] => Some((text(id)?, text(record)?)),
+        [id, record] => Some((lossy(id)?, lossy(record)?)),
         _ => None,
     };
     let entries = records.chunks(2).map(entry).collect::<Option<_>>().ok_or_else(unexpected)?;
-    let next = (!last.is_empty()).then(|| Cursor::new(format!("{OF_CLIENT} {last}")));
+    // Other programs may have written an id of any bytes.
+    let next = (!last.is_empty()).then(|| Cursor::new(format!("{OF_CLIENT} {}", hex(last))));
     Ok(Page::new(entries, next))
+}
+
+fn is_hex(text: &str) -> bool {
+    !text.is_empty()
+        && text.len().is_multiple_of(2)
+        && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// A page of the names at a single server.
@@ -256,8 +269,13 @@ mod tests {
         let records = Value::Array(vec![bulk("a"), bulk("{}")]);
         let page = clients_page(Value::Array(vec![bulk("b"), records.clone()])).unwrap();
         assert_eq!(page.entries, [("a".to_owned(), "{}".to_owned())]);
-        assert_eq!(page.next.unwrap().as_str(), "client b");
+        assert_eq!(page.next.unwrap().as_str(), "client 62");
         assert_eq!(clients_page(Value::Array(vec![bulk(""), records])).unwrap().next, None);
+        let garbage = Value::Array(vec![bulk("a"), Value::BulkString(vec![0xff, b'{'])]);
+        let last = Value::BulkString(vec![0xff]);
+        let page = clients_page(Value::Array(vec![last, garbage])).unwrap();
+        assert_eq!(page.entries, [("a".to_owned(), "\u{fffd}{".to_owned())]);
+        assert_eq!(page.next.unwrap().as_str(), "client ff");
         let odd = Value::Array(vec![bulk("a")]);
         assert!(clients_page(Value::Array(vec![bulk(""), odd])).is_err());
     }

@@ -165,8 +165,12 @@ fn permits_holder(hold: &[Value], mode: impl FnOnce(u32) -> Mode) -> Option<Hold
 /// hexadecimal digits as in Redisson.
 fn foreign_permit_holder(id: &Value, mode: Mode) -> Option<Holder> {
     let Value::BulkString(id) = id else { return None };
-    let digits: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
-    Some(Holder::new(digits, mode, 1))
+    Some(Holder::new(hex(id), mode, 1))
+}
+
+/// The bytes in hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Converts a reply of `PTTL`. Returns `None` for a key without an expiry.

@@ -71,16 +71,24 @@ impl Cluster {
         }
     }
 
-    /// Fails if a node has no sharded channels.
+    /// Fails if a node has no sharded channels, or none could be asked. While a cluster is upgraded,
+    /// some nodes have them and others do not.
     async fn ask_for_sharded_channels(&self) -> Result<(), BackendError> {
-        let mut failure = None;
-        for node in self.nodes.connected() {
+        let asking = self.nodes.connected().into_iter().map(|node| async move {
             let command = redis::cmd("PUBSUB").arg("SHARDNUMSUB").take();
-            match self.nodes.server(&node).ask(command, "PUBSUB SHARDNUMSUB").await {
-                Ok(_) => return Ok(()),
+            let answer = self.nodes.server(&node).ask(command, "PUBSUB SHARDNUMSUB").await;
+            (node, answer)
+        });
+        let (mut failure, mut has_answered) = (None, false);
+        for (node, answer) in join_all(asking).await {
+            match answer {
+                Ok(_) => has_answered = true,
                 Err(error) if error.is_retryable() => failure = Some(error),
                 Err(error) => return Err(without_sharded_channels(&error, &node)),
             }
+        }
+        if has_answered {
+            return Ok(());
         }
         Err(failure.unwrap_or_else(|| {
             let message = "no node of the cluster could be asked for sharded channels";

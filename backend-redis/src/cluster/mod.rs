@@ -77,12 +77,17 @@ pub(crate) struct Cluster {
 /// A connection that a request was sent on.
 #[derive(Clone, Debug)]
 struct Hop {
-    node: NodeAddress,
     connection: Arc<CommandConnection>,
     is_asking: bool,
 }
 
 impl Hop {
+    /// The node that the connection leads to.
+    fn node(&self) -> NodeAddress {
+        let (host, port) = self.connection.endpoint().map_or(("", 0), |(host, port)| (host, *port));
+        NodeAddress::new(host, port)
+    }
+
     /// Sends a request on its own.
     async fn send(
         &self,
@@ -248,8 +253,7 @@ impl Cluster {
 
     /// The connection to the node that serves the slot of `key`, if it is open.
     pub(crate) fn current_of(&self, key: &str) -> Option<Arc<CommandConnection>> {
-        let map = self.map();
-        self.nodes.server(map.owner(slot_of(key))?).current()
+        self.current_of_slot(slot_of(key))
     }
 
     pub(crate) fn publishing(&self) -> Publishing {
@@ -278,7 +282,6 @@ impl Cluster {
         decode: impl FnOnce(Value) -> Result<T, BackendError>,
     ) -> Result<T, BackendError> {
         let slot = request.slot()?;
-        self.refresh_if_old();
         let (mut next, mut batchable) = (trail.get(), request.batchable());
         for _ in 0..=MAX_HOPS {
             let hop = match next.take() {
@@ -294,7 +297,7 @@ impl Cluster {
             };
             let error = match reply {
                 Ok(reply) if hop.is_asking => {
-                    let reply = self.pass_on(slot, &hop.node, reply);
+                    let reply = self.pass_on(slot, &hop.node(), reply);
                     return hop.connection.decode(reply, decode);
                 }
                 Ok(reply) => return hop.connection.decode(reply, decode),
@@ -304,7 +307,7 @@ impl Cluster {
                 next = Some(hop);
                 continue;
             }
-            match Redirect::of(&error, &hop.node) {
+            match Redirect::of(&error, &hop.node()) {
                 Redirect::Moved(owner) => {
                     trail.set(None);
                     self.note_move(slot, owner);
@@ -314,19 +317,45 @@ impl Cluster {
                     Box::pin(hop.check_left(&request.call())).await?;
                     let server = self.nodes.server(&node);
                     let connection = Box::pin(server.connection_for(trail.purpose)).await?;
-                    next = Some(Hop { node, connection, is_asking: true });
+                    next = Some(Hop { connection, is_asking: true });
+                }
+                Redirect::Somewhere(address) => {
+                    return Err(self.address_unknown(slot, &hop.node(), &address));
                 }
                 Redirect::Nowhere => {
                     if error::is_of_cluster(&error) {
                         self.refresh_soon();
                     }
-                    return Err(error::of_node(error, request.script_name(), &hop.node));
+                    return Err(error::of_node(error, request.script_name(), hop.node()));
                 }
             }
         }
+        Err(self.owner_unclear(slot))
+    }
+
+    /// The error of a request that was sent from node to node, and was not run. The next one finds a
+    /// new map.
+    fn owner_unclear(self: &Arc<Self>, slot: u16) -> BackendError {
         self.refresh_soon();
         let message = format!("the nodes of the cluster do not agree who serves slot {slot}");
-        Err(BackendError::new(BackendErrorKind::Unavailable, message).not_applied())
+        BackendError::new(BackendErrorKind::Unavailable, message).not_applied()
+    }
+
+    /// The error of a request that was not run, because its slot is at another node, of which
+    /// `sender` knows no address. If the slot has moved, the next request finds a new map.
+    fn address_unknown(
+        self: &Arc<Self>,
+        slot: u16,
+        sender: &NodeAddress,
+        address: &str,
+    ) -> BackendError {
+        self.refresh_soon();
+        let message = format!(
+            "slot {slot} is at another node of the cluster, which {sender} calls `{address}`; \
+             set `cluster-announce-hostname` at every node, or \
+             `cluster-preferred-endpoint-type ip`"
+        );
+        BackendError::new(BackendErrorKind::Unavailable, message).not_applied()
     }
 
     /// The node that serves a slot.
@@ -339,16 +368,20 @@ impl Cluster {
         })
     }
 
+    /// The connection for commands to the node that serves a slot, if it is open.
+    fn current_of_slot(&self, slot: u16) -> Option<Arc<CommandConnection>> {
+        self.nodes.current(self.topology.borrow().owner(slot)?)
+    }
+
     /// Leads to the node that serves a slot, which may have to be connected to first.
     async fn hop_to_owner(
         self: &Arc<Self>,
         slot: u16,
         purpose: Purpose,
     ) -> Result<Hop, BackendError> {
-        let node = self.owner(slot)?;
-        match self.nodes.server(&node).current() {
+        match self.current_of_slot(slot) {
             Some(connection) if purpose == Purpose::Commands => {
-                Ok(Hop { node, connection, is_asking: false })
+                Ok(Hop { connection, is_asking: false })
             }
             // Boxed, because this future is large and rarely needed.
             _ => Box::pin(self.connect_to_owner(slot, purpose)).await,
@@ -362,13 +395,14 @@ impl Cluster {
         slot: u16,
         purpose: Purpose,
     ) -> Result<Hop, BackendError> {
+        self.refresh_if_old();
         loop {
             let node = self.owner(slot)?;
             let server = self.nodes.server(&node);
             let mut topology = self.topology.subscribe();
             tokio::select! {
                 connection = server.connection_for(purpose) => {
-                    return Ok(Hop { node, connection: connection?, is_asking: false });
+                    return Ok(Hop { connection: connection?, is_asking: false });
                 }
                 () = moved_away(&mut topology, slot, &node) => {}
             }

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     server::{
-        Server,
+        CommandConnection, Server,
         address::{Locate, Place},
         opener::{ConnectOptions, Opener},
     },
@@ -54,7 +54,7 @@ impl Nodes {
 
     /// How long a node may take to connect and answer.
     pub(super) fn longest_answer(&self) -> Duration {
-        self.options.connect_timeout + self.options.response_timeout
+        self.options.connect_timeout.saturating_add(self.options.response_timeout)
     }
 
     /// Returns the server at `node`. It connects when it is used.
@@ -70,6 +70,11 @@ impl Nodes {
         let server = Arc::new(Server::new(opener));
         servers.insert(node.clone(), server.clone());
         server
+    }
+
+    /// The connection for commands to `node`, if it is open.
+    pub(super) fn current(&self, node: &NodeAddress) -> Option<Arc<CommandConnection>> {
+        self.servers().get(node)?.current()
     }
 
     /// Drops the servers that are not primaries of the cluster any more.
@@ -132,6 +137,12 @@ impl Locate for NodeLocation {
     fn lost(&self) {
         if let Some(cluster) = self.cluster.upgrade() {
             cluster.refresh_soon();
+        }
+    }
+
+    fn in_use(&self) {
+        if let Some(cluster) = self.cluster.upgrade() {
+            cluster.refresh_if_old();
         }
     }
 

@@ -15,6 +15,8 @@ pub(super) enum Redirect {
     Moved(NodeAddress),
     /// The slot is on its way to another node, and the keys may already be there.
     Ask(NodeAddress),
+    /// Another node serves the slot, but this is no address of it.
+    Somewhere(String),
     /// The error is the result of the request.
     Nowhere,
 }
@@ -26,7 +28,7 @@ impl Redirect {
         match (NodeAddress::parse(address, sender), error.kind()) {
             (Some(node), ErrorKind::Server(ServerErrorKind::Moved)) => Self::Moved(node),
             (Some(node), _) => Self::Ask(node),
-            (None, _) => Self::Nowhere,
+            (None, _) => Self::Somewhere(address.to_owned()),
         }
     }
 
@@ -54,6 +56,7 @@ mod tests {
         assert_eq!(of("MOVED 5 10.0.0.1:7001"), Redirect::Moved(other.clone()));
         assert_eq!(of("ASK 5 10.0.0.1:7001"), Redirect::Ask(other.clone()));
         assert_eq!(of("MOVED 5 :7001"), Redirect::Moved(NodeAddress::new("h", 7001)));
+        assert_eq!(of("MOVED 5 ?:7001"), Redirect::Somewhere("?:7001".to_owned()));
         for line in ["TRYAGAIN", "CLUSTERDOWN The cluster is down", "MOVED 5", "ERR MOVED 5 h:1"] {
             assert_eq!(of(line), Redirect::Nowhere, "{line}");
         }

@@ -76,7 +76,7 @@ impl Cluster {
             return self.renew_each(renewals, all(), &tell).await;
         };
         match self.hop_to_owner(slot, Purpose::Commands).await {
-            Ok(hop) if hop.node == node => {}
+            Ok(hop) if hop.node() == node => {}
             // The slots have moved during the wait for the node.
             Ok(_) => return self.renew_each(renewals, all(), &tell).await,
             Err(error) => {

@@ -23,19 +23,60 @@ impl NodeAddress {
     }
 
     /// Parses the address in a redirection: `host:port`, or `:port` for another node on the host of
-    /// `sender`.
+    /// `sender`. Returns `None` if `sender` does not know the address.
     pub(crate) fn parse(address: &str, sender: &Self) -> Option<Self> {
         let (host, port) = address.rsplit_once(':')?;
         // Zero stands for a port that the node does not know.
         let port = port.parse().ok().filter(|port| *port != 0)?;
-        Some(sender.neighbor(host, port))
+        match host {
+            UNKNOWN => None,
+            "" => Some(Self { host: sender.host.clone(), port }),
+            host => Some(Self::new(host, port)),
+        }
     }
 
-    /// A node that this one announces. A node that does not know the host of another one, or is
-    /// told not to announce it, sends an empty host or `?`: clients use the host that they know.
-    fn neighbor(&self, host: &str, port: u16) -> Self {
-        let host = if matches!(host, "" | "?") { self.host.clone() } else { host.into() };
-        Self { host, port }
+    /// Parses a node in the reply of `sender` to `CLUSTER SLOTS`: its host, its port, its id, and
+    /// since Redis 7.0 its other addresses. A node that is told not to announce hosts sends none:
+    /// clients use the host that they know.
+    pub(crate) fn announced(node: &[Value], sender: &Self) -> Option<Self> {
+        let [host, Value::Int(port), more @ ..] = node else { return None };
+        let port = u16::try_from(*port).ok()?;
+        let host = match host {
+            Value::Nil => "",
+            host => text(host)?,
+        };
+        // The node has no hostname, although the cluster announces hostnames.
+        let host = match (host, more) {
+            (UNKNOWN, [_, others, ..]) => address_in(others).unwrap_or_default(),
+            (UNKNOWN, _) => "",
+            (host, _) => host,
+        };
+        let host = if host.is_empty() { sender.host.clone() } else { host.into() };
+        Some(Self { host, port })
+    }
+}
+
+/// The host of a node whose hostname is not known.
+const UNKNOWN: &str = "?";
+
+/// The IP address among the other addresses of a node, which RESP3 sends as a map.
+fn address_in(others: &Value) -> Option<&str> {
+    let is_ip = |key: &Value| text(key) == Some("ip");
+    let ip = match others {
+        Value::Map(pairs) => pairs.iter().find(|(key, _)| is_ip(key)).map(|(_, ip)| ip),
+        Value::Array(words) => {
+            words.chunks_exact(2).find(|pair| is_ip(&pair[0])).map(|pair| &pair[1])
+        }
+        _ => None,
+    };
+    text(ip?)
+}
+
+fn text(value: &Value) -> Option<&str> {
+    match value {
+        Value::BulkString(text) => std::str::from_utf8(text).ok(),
+        Value::SimpleString(text) => Some(text),
+        _ => None,
     }
 }
 
@@ -78,16 +119,8 @@ impl SlotMap {
             else {
                 return None;
             };
-            let [host, Value::Int(port), ..] = primary.as_slice() else { return None };
-            let host = match host {
-                Value::BulkString(host) => std::str::from_utf8(host).ok()?,
-                Value::SimpleString(host) => host,
-                Value::Nil => "",
-                _ => return None,
-            };
             let (first, last) = (slot(*first)?, slot(*last)?);
-            let port = u16::try_from(*port).ok()?;
-            let owner = map.index_of(sender.neighbor(host, port));
+            let owner = map.index_of(NodeAddress::announced(primary, sender)?);
             map.owners.get_mut(first..=last)?.fill(owner);
         }
         Some(map)
@@ -196,6 +229,12 @@ mod tests {
         Value::BulkString(text.into())
     }
 
+    /// The range of a node without a hostname.
+    fn unnamed(slot: i64, others: Value) -> Value {
+        let primary = Value::Array(vec![text("?"), Value::Int(7000), text("id"), others]);
+        Value::Array(vec![Value::Int(slot), Value::Int(slot), primary])
+    }
+
     #[test]
     fn the_slot_of_a_key_is_that_of_its_first_tag() {
         // The values of CLUSTER KEYSLOT.
@@ -239,6 +278,21 @@ mod tests {
     }
 
     #[test]
+    fn a_node_without_a_hostname_has_its_ip_address() {
+        let others = || (text("ip"), text("10.0.0.7"));
+        let in_map = Value::Map(vec![(text("hostname"), text("")), others()]);
+        let in_array = Value::Array(vec![others().0, others().1]);
+        let reply = Value::Array(vec![
+            unnamed(0, in_map),
+            unnamed(1, in_array),
+            unnamed(2, Value::Array(vec![])),
+        ]);
+        let map = SlotMap::parse(&reply, &sender()).unwrap();
+        let owner = |slot| map.owner(slot).unwrap().to_string();
+        assert_eq!([0, 1, 2].map(owner), ["10.0.0.7:7000", "10.0.0.7:7000", "seed.example:7000"]);
+    }
+
+    #[test]
     fn other_replies_are_no_map() {
         for reply in [
             Value::Nil,
@@ -257,7 +311,7 @@ mod tests {
         for (address, parsed) in [
             ("10.0.0.1:7000", Some(NodeAddress::new("10.0.0.1", 7000))),
             (":7000", Some(NodeAddress::new("seed.example", 7000))),
-            ("?:7000", Some(NodeAddress::new("seed.example", 7000))),
+            ("?:7000", None),
             ("2001:db8::1:7000", Some(NodeAddress::new("2001:db8::1", 7000))),
             ("host:0", None),
             ("host", None),

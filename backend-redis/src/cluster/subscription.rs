@@ -72,9 +72,15 @@ impl ClusterSubscription {
                         moves += 1;
                         self.cluster.note_move(self.slot, owner);
                     }
-                    _ => {
+                    Redirect::Nowhere => {
                         self.cluster.refresh_soon();
                         return Err(error);
+                    }
+                    Redirect::Somewhere(address) => {
+                        return Err(self.cluster.address_unknown(self.slot, &node, &address));
+                    }
+                    Redirect::Moved(_) | Redirect::Ask(_) => {
+                        return Err(self.cluster.owner_unclear(self.slot));
                     }
                 },
             }

@@ -118,16 +118,11 @@ fn places(reply: &Value, sender: &NodeAddress) -> BTreeMap<String, PlaceOfNode> 
         let (Ok(first), Ok(last)) = (u16::try_from(*first), u16::try_from(*last)) else { continue };
         for (index, node) in nodes.iter().enumerate() {
             let Value::Array(node) = node else { continue };
-            let text = |at: usize| {
-                let value = node.get(at).cloned().unwrap_or(Value::Nil);
-                redis::from_redis_value::<Option<String>>(value).ok().flatten().unwrap_or_default()
-            };
-            let Some(address) = NodeAddress::parse(&format!("{}:{}", text(0), text(1)), sender)
-            else {
-                continue;
-            };
+            let Some(address) = NodeAddress::announced(node, sender) else { continue };
+            let id = node.get(2).cloned().unwrap_or(Value::Nil);
+            let id: Option<String> = redis::from_redis_value(id).ok().flatten();
             let new = || PlaceOfNode { address, is_replica: index > 0, slots: Vec::new() };
-            let place: &mut PlaceOfNode = places.entry(text(2)).or_insert_with(new);
+            let place: &mut PlaceOfNode = places.entry(id.unwrap_or_default()).or_insert_with(new);
             if index == 0 {
                 place.slots.push((first, last));
             }

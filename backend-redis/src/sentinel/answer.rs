@@ -30,8 +30,12 @@ impl Answer {
     /// Returns `true` if this answer names another primary than the one at `info` since `epoch`,
     /// and is not known to be older.
     pub(super) fn succeeds(&self, info: &ConnectionInfo, epoch: Option<u64>) -> bool {
-        let is_other = url::endpoint(info.addr()).as_ref() != Some(&self.primary);
-        is_other && self.epoch.zip(epoch).is_none_or(|(mine, other)| mine > other)
+        !self.names(info) && self.epoch.zip(epoch).is_none_or(|(mine, other)| mine > other)
+    }
+
+    /// Returns `true` if the primary is the server at `info`.
+    pub(super) fn names(&self, info: &ConnectionInfo) -> bool {
+        url::endpoint(info.addr()).as_ref() == Some(&self.primary)
     }
 }
 

@@ -16,7 +16,7 @@ use super::{
 const EVENTS: [&str; 3] = ["+promoted-slave", "+failover-state-reconf-slaves", "+switch-master"];
 /// How often a Sentinel is asked although it has published nothing. A Sentinel that does not answer
 /// is abandoned.
-const ASK_EVERY: Duration = Duration::from_secs(1);
+pub(super) const ASK_EVERY: Duration = Duration::from_secs(1);
 /// The pauses before the next Sentinel: they double from the first to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);

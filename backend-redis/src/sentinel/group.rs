@@ -2,10 +2,14 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
+use futures_util::future::join_all;
 use lockcore::{BackendError, BackendErrorKind};
 use redis::{
     AsyncConnectionConfig, Client, ConnectionInfo, ProtocolVersion, PushInfo,
@@ -34,6 +38,8 @@ pub(crate) struct SentinelGroup {
     /// The Sentinels in the order in which they are asked. Critical sections are short and do not
     /// await, so this is not tokio's mutex.
     sentinels: Mutex<Vec<Sentinel>>,
+    /// Set once a Sentinel has named a primary.
+    has_answered: AtomicBool,
 }
 
 /// One Sentinel, and how it is reached.
@@ -54,7 +60,8 @@ impl SentinelGroup {
         let SentinelUrl { servers, sentinels, name } = target;
         let sentinels = sentinels.into_iter().map(|info| Sentinel { info, is_learned: false });
         let sentinels = Mutex::new(sentinels.collect());
-        Self { name, servers, login, connect_timeout, sentinels }
+        let has_answered = AtomicBool::new(false);
+        Self { name, servers, login, connect_timeout, sentinels, has_answered }
     }
 
     fn sentinels(&self) -> MutexGuard<'_, Vec<Sentinel>> {
@@ -80,8 +87,27 @@ impl SentinelGroup {
                 self.note(&answer);
                 Ok(answer)
             }
-            Err(failures) => Err(self.none_knows(failures)),
+            Err(failures) => {
+                let error = self.none_knows(failures);
+                let is_known = self.has_answered.load(Ordering::Relaxed);
+                if !is_known || error.kind() != BackendErrorKind::Configuration {
+                    return Err(error);
+                }
+                // Operators replace a primary by removing the group and setting it up again.
+                let message = error.message().to_owned();
+                let kind = BackendErrorKind::Unavailable;
+                Err(BackendError::new(kind, message).not_applied().with_source(error))
+            }
         }
+    }
+
+    /// Asks all Sentinels. Returns `true` if a majority names another primary than `place`, and none
+    /// names this one any more.
+    pub(super) async fn has_left(&self, place: &Place) -> bool {
+        let sentinels = self.sentinels().clone();
+        let answers = join_all(sentinels.iter().map(|sentinel| self.ask_one(sentinel))).await;
+        let names: Vec<bool> = answers.iter().flatten().map(|it| it.names(&place.info)).collect();
+        2 * names.len() > sentinels.len() && !names.contains(&true)
     }
 
     async fn ask_one(&self, sentinel: &Sentinel) -> Result<Answer, BackendError> {
@@ -162,6 +188,7 @@ impl SentinelGroup {
 
     /// Asks the Sentinel that has answered first from now on, and remembers the others it names.
     fn note(&self, answer: &Answer) {
+        self.has_answered.store(true, Ordering::Relaxed);
         let mut sentinels = self.sentinels();
         sentinels.sort_by_key(|sentinel| sentinel.address() != answer.named_by);
         let Some(like) = sentinels.first().map(|sentinel| sentinel.info.clone()) else { return };

@@ -13,13 +13,19 @@ mod group;
 mod releases;
 pub(crate) mod url;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use lockcore::{BackendError, backend::async_trait};
 use tokio::sync::watch;
 
 pub(crate) use self::{answer::Answer, group::SentinelGroup, releases::RecentReleases};
 use crate::server::address::{Locate, Place};
+
+/// The longest pause before all Sentinels are asked again, if they contradict each other.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// The primary of one group of Sentinels.
 #[derive(Debug)]
@@ -51,6 +57,55 @@ impl SentinelAddress {
             }
         }
     }
+
+    /// Waits until the Sentinel that is followed answers so.
+    async fn told(&self, is_expected: impl Fn(&Answer) -> bool) {
+        loop {
+            let mut followed = self.followed();
+            let told = followed.wait_for(|answer| answer.as_ref().is_some_and(&is_expected)).await;
+            // Otherwise the task ended with its runtime. The next one runs on this runtime.
+            if told.is_ok() {
+                return;
+            }
+        }
+    }
+
+    /// Waits until the Sentinels have been pointed at another primary. `SENTINEL MONITOR` begins
+    /// with the first epoch again, so that no number says which answer is newer. It may as well be
+    /// that the Sentinel that is followed is behind.
+    async fn abandoned(&self, place: &Place) {
+        loop {
+            self.told(|answer| !answer.names(&place.info)).await;
+            tokio::select! {
+                () = self.told(|answer| answer.names(&place.info)) => {}
+                () = self.left(place) => return,
+            }
+        }
+    }
+
+    /// Asks all Sentinels until they have left `place`, more and more rarely, and whenever the one
+    /// that is followed has news, for example of another Sentinel. They have to say so twice: during
+    /// a failover, only the one that leads it may know the new primary, and may have no time to
+    /// answer.
+    async fn left(&self, place: &Place) {
+        let (mut pause, mut was_left) = (follow::ASK_EVERY, false);
+        let mut followed = self.followed();
+        loop {
+            followed.mark_unchanged();
+            let has_left = self.group.has_left(place).await;
+            if has_left && was_left {
+                return;
+            }
+            was_left = has_left;
+            if has_left {
+                pause = follow::ASK_EVERY;
+            }
+            tokio::time::sleep(follow::ASK_EVERY).await;
+            let rest = pause.saturating_sub(follow::ASK_EVERY);
+            let _ = tokio::time::timeout(rest, followed.changed()).await;
+            pause = (2 * pause).min(LONGEST_PAUSE);
+        }
+    }
 }
 
 #[async_trait]
@@ -64,11 +119,11 @@ impl Locate for SentinelAddress {
     }
 
     async fn moved(&self, place: &Place) {
-        let is_past = |answer: &Option<Answer>| {
-            answer.as_ref().is_some_and(|answer| answer.succeeds(&place.info, place.epoch))
-        };
-        // An error means that the task ended with its runtime. The next one runs on this runtime.
-        while self.followed().wait_for(is_past).await.is_err() {}
+        tokio::select! {
+            biased;
+            () = self.told(|answer| answer.succeeds(&place.info, place.epoch)) => {}
+            () = self.abandoned(place) => {}
+        }
     }
 
     fn reject(&self, place: &Place) {

@@ -23,6 +23,9 @@ pub(crate) trait Locate: fmt::Debug + Send + Sync {
     /// Notes that a connection was lost.
     fn lost(&self) {}
 
+    /// Notes that requests were sent within the last moments.
+    fn in_use(&self) {}
+
     /// Notes that requests are waiting and nothing is answered.
     fn fell_silent(&self) {}
 }

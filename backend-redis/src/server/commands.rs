@@ -6,7 +6,7 @@ use std::{
 };
 
 use lockcore::{BackendError, BackendErrorKind};
-use tokio::{sync::watch, task::AbortHandle};
+use tokio::{sync::watch, task::AbortHandle, time::Instant};
 
 use super::{
     connection::CommandConnection,
@@ -38,6 +38,7 @@ enum CurrentConnection {
 /// the caller that started it.
 #[derive(Debug)]
 struct Attempt {
+    began: Instant,
     outcome: watch::Receiver<Outcome>,
     task: AbortHandle,
 }
@@ -93,12 +94,14 @@ impl Commands {
 
     async fn connect(self: &Arc<Self>) -> Result<Arc<CommandConnection>, BackendError> {
         loop {
-            let mut attempt = match self.join_attempt() {
+            let (mut attempt, began) = match self.join_attempt() {
                 Ok(connection) => return Ok(connection),
                 Err(attempt) => attempt,
             };
             let limit = self.opener.longest_attempt();
-            let waited = tokio::time::timeout(limit, attempt.wait_for(Option::is_some)).await;
+            // Not from now on: callers may give up one after the other, each before the limit.
+            let left = limit.saturating_sub(began.elapsed());
+            let waited = tokio::time::timeout(left, attempt.wait_for(Option::is_some)).await;
             match waited.map(|outcome| outcome.ok().and_then(|outcome| outcome.clone())) {
                 Ok(Some(outcome)) => return outcome,
                 // The attempt has ended with its runtime. The next one is made on this runtime.
@@ -109,9 +112,11 @@ impl Commands {
         }
     }
 
-    /// Joins the attempt that is being made, or starts one. If there is a connection by now,
-    /// returns that.
-    fn join_attempt(self: &Arc<Self>) -> Result<Arc<CommandConnection>, watch::Receiver<Outcome>> {
+    /// Joins the attempt that is being made, or starts one, and returns when it began. If there is
+    /// a connection by now, returns that.
+    fn join_attempt(
+        self: &Arc<Self>,
+    ) -> Result<Arc<CommandConnection>, (watch::Receiver<Outcome>, Instant)> {
         let mut slot = self.slot();
         if let Some(connection) = slot.usable() {
             return Ok(connection.clone());
@@ -119,9 +124,9 @@ impl Commands {
         if let CurrentConnection::Opening(attempt) = &*slot
             && attempt.outcome.has_changed().is_ok()
         {
-            return Err(attempt.outcome.clone());
+            return Err((attempt.outcome.clone(), attempt.began));
         }
-        let (sender, outcome) = watch::channel(None);
+        let (began, (sender, outcome)) = (Instant::now(), watch::channel(None));
         let (opener, pace, commands) =
             (self.opener.clone(), self.pace.clone(), Arc::downgrade(self));
         let purpose = self.purpose;
@@ -132,11 +137,11 @@ impl Commands {
                 commands.finish_attempt(&sender, opened);
             }
         });
-        let attempt = Attempt { outcome: outcome.clone(), task: task.abort_handle() };
+        let attempt = Attempt { began, outcome: outcome.clone(), task: task.abort_handle() };
         let earlier = std::mem::replace(&mut *slot, CurrentConnection::Opening(attempt));
         drop(slot);
         drop(earlier);
-        Err(outcome)
+        Err((outcome, began))
     }
 
     fn finish_attempt(

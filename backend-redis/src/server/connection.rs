@@ -31,6 +31,7 @@ use super::{
 use crate::{
     error,
     script::{self, ScriptCall},
+    url::{self, Endpoint},
 };
 
 static NEXT_SERIAL: AtomicU64 = AtomicU64::new(0);
@@ -50,6 +51,8 @@ pub(crate) struct CommandConnection {
     pub(super) unacknowledged: Unacknowledged,
     /// The server behind the connection.
     pub(crate) identity: Identity,
+    /// The host and the port that it leads to, unless that is a socket of this machine.
+    endpoint: Option<Endpoint>,
     /// A number that is unique among the connections of this process.
     serial: u64,
     /// Set when the server has refused a call because its keys were in different slots.
@@ -146,6 +149,7 @@ impl CommandConnection {
             true => opener.can_restore.clone(),
             false => Arc::default(),
         };
+        let endpoint = url::endpoint(place.info.addr());
         let successor = life.clone().end_with(opener.address.clone(), place);
         let successor = runtime.spawn(successor).abort_handle();
         let connection = Self {
@@ -157,6 +161,7 @@ impl CommandConnection {
             clock: ServerClock::new(can_restore),
             unacknowledged,
             identity,
+            endpoint,
             serial: NEXT_SERIAL.fetch_add(1, Ordering::Relaxed),
             splits_batches,
             life,
@@ -196,6 +201,11 @@ impl CommandConnection {
         if refusal.code() == Some("CROSSSLOT") {
             self.splits_batches.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// The host and the port that it leads to, unless that is a socket of this machine.
+    pub(crate) fn endpoint(&self) -> Option<&Endpoint> {
+        self.endpoint.as_ref()
     }
 
     /// The process of the server: by its own name for it, or if the user has no right to that, by

@@ -96,7 +96,9 @@ impl Opener {
 
     /// The longest time that an attempt to connect takes, with the check and the pause before it.
     pub(super) fn longest_attempt(&self) -> Duration {
-        3 * self.options.connect_timeout + self.options.response_timeout + Duration::from_secs(1)
+        let ConnectOptions { connect_timeout, response_timeout, .. } = &self.options;
+        let answering = LONGEST_REPLY.min(*response_timeout) + Duration::from_secs(1);
+        connect_timeout.saturating_mul(3).saturating_add(answering)
     }
 
     /// Opens a connection, and checks the server. `on_push` is called for each message, and when
@@ -238,13 +240,13 @@ impl Purpose {
     /// How long a reply may take. The server may leave a command unread because it waits for
     /// replicas.
     fn longest_reply(self, response_timeout: Duration) -> Duration {
-        match self {
+        let longest = match self {
             Self::Acknowledged => {
-                let with_waits = response_timeout + MAX_WAITS * *Replicas::TIMEOUTS.end();
-                response_timeout.max(with_waits.min(LONGEST_REPLY))
+                response_timeout.saturating_add(MAX_WAITS * *Replicas::TIMEOUTS.end())
             }
             Self::Commands | Self::Messages => response_timeout,
-        }
+        };
+        longest.min(LONGEST_REPLY)
     }
 }
 

@@ -32,7 +32,8 @@ pub(super) struct Pulse {
 }
 
 impl Pulse {
-    /// Waits for the answer to a request. Tells `address` if the server falls silent meanwhile.
+    /// Waits for the answer to a request. Tells `address` that the server is in use, and if it falls
+    /// silent meanwhile.
     pub(super) async fn during<T>(
         self: &Arc<Self>,
         runtime: &Handle,
@@ -83,6 +84,7 @@ impl PulseTask {
         loop {
             let (due, before) = (sent.load(SeqCst), answered.load(SeqCst));
             tokio::time::sleep(BEAT).await;
+            self.address.in_use();
             if self.pulse.is_waiting() {
                 if due > before && answered.load(SeqCst) == before {
                     self.address.fell_silent();

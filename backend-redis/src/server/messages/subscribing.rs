@@ -38,14 +38,14 @@ impl Subscriptions {
             match self.connection.clone().subscribe(channels).await {
                 Ok(()) => return Ok(RefusedChannels::new()),
                 // The server refuses the whole command if the user has no right to one channel.
-                Err(error) => drop(converted(error)?),
+                Err(error) => drop(self.converted(error)?),
             }
         }
         let replies = join_all(channels.iter().map(|channel| self.begin_one(channel))).await;
         let mut refused = RefusedChannels::new();
         for (channel, reply) in channels.iter().zip(replies) {
             if let Err(error) = reply {
-                refused.insert(channel.clone(), converted(error)?);
+                refused.insert(channel.clone(), self.converted(error)?);
             }
         }
         Ok(refused)
@@ -80,19 +80,21 @@ impl Subscriptions {
         Ok(())
     }
 
+    /// Converts the refusal of a channel.
+    ///
+    /// # Errors
+    /// If it is not about the channel: the connection is of no use, or the server does not serve now.
+    /// A node of a cluster may serve the slots of other sharded channels nevertheless.
+    fn converted(&self, error: RedisError) -> Result<BackendError, BackendError> {
+        let is_over = error::ends_connection(&error);
+        let error = error::of_request(error, "subscribe").not_applied();
+        let is_of_all = is_over || self.kind == ChannelKind::Plain && error.is_retryable();
+        if is_of_all { Err(error) } else { Ok(error) }
+    }
+
     pub(super) async fn ping(&self) -> RedisResult<()> {
         redis::cmd("PING").query_async(&mut self.connection.clone()).await
     }
-}
-
-/// Converts the refusal of a channel.
-///
-/// # Errors
-/// If it is not about the channel: the connection is of no use, or the server does not serve now.
-fn converted(error: RedisError) -> Result<BackendError, BackendError> {
-    let is_over = error::ends_connection(&error);
-    let error = error::of_request(error, "subscribe").not_applied();
-    if is_over || error.is_retryable() { Err(error) } else { Ok(error) }
 }
 
 /// The sharded channels whose subscriptions this client ends. When the server ends another, the
