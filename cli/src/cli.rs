@@ -6,7 +6,10 @@ use std::{
     io::{self, IsTerminal},
 };
 
-use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind};
+use clap::{
+    CommandFactory, Parser, Subcommand,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
 use tokio::runtime::Builder;
 
 use crate::{
@@ -121,13 +124,35 @@ fn explain(error: &clap::Error) -> Result<Exit, Failure> {
             // The first paragraph. The rest repeats how the program is used. Passwords are removed
             // first: the end of a URL with several spaces could not be found afterwards.
             let text = output::without_passwords(&error.render().to_string());
-            let lines = text.lines().take_while(|line| !line.starts_with("Usage:"));
-            let words: Vec<&str> = lines.flat_map(str::split_whitespace).collect();
-            let message = words.join(" ");
-            let message = message.strip_prefix("error: ").unwrap_or(&message).to_owned();
-            Err(Failure::usage(message + "; see `lockctl --help`"))
+            let is_rest = |line: &str| {
+                ["Usage:", "For more information"].iter().any(|it| line.starts_with(it))
+            };
+            // clap advises to write `-- -d`, which `run` would take for the command.
+            let is_run = text.contains("Usage: lockctl run ");
+            let is_wrong = |line: &str| is_run && line.trim_start().starts_with("tip: to pass ");
+            let lines = text.lines().take_while(|line| !is_rest(line));
+            let words: Vec<&str> =
+                lines.filter(|line| !is_wrong(line)).flat_map(str::split_whitespace).collect();
+            let message = words.join(" ").replace(" tip: ", "; tip: ");
+            let message = message.strip_prefix("error: ").unwrap_or(&message);
+            let advice = match is_run {
+                true if is_command(error) => {
+                    "put `--` before the command; see `lockctl run --help`"
+                }
+                true => "see `lockctl run --help`",
+                false => "see `lockctl --help`",
+            };
+            Err(Failure::usage(format!("{message}; {advice}")))
         }
     }
+}
+
+/// Returns `true` if the error in the command line of `run` is a command without `--` before it.
+fn is_command(error: &clap::Error) -> bool {
+    let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg) else {
+        return false;
+    };
+    error.kind() == ErrorKind::UnknownArgument && !argument.starts_with('-')
 }
 
 /// Runs a command on a runtime with one thread, which is enough and starts faster.

@@ -7,8 +7,12 @@ const LONGEST: Duration = Duration::from_secs(3650 * 86400);
 
 /// Parses `2`, `0.5`, `2s`, `500ms`, `10m`, `1h` or `1d`. A number without a unit means seconds.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
+    let no_number = "give a number with a unit, such as 2s, 0.5s or 500ms";
     let unit_at = text.find(|character: char| character.is_ascii_alphabetic());
     let (number, unit) = text.split_at(unit_at.unwrap_or(text.len()));
+    if number.is_empty() {
+        return Err(no_number.into());
+    }
     let seconds = match unit {
         "ms" => 0.001,
         "" | "s" => 1.0,
@@ -17,7 +21,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
         "d" => 86400.0,
         _ => return Err("the units are ms, s, m, h and d".into()),
     };
-    let number: f64 = number.parse().map_err(|_| "give a number, such as 2, 0.5 or 500ms")?;
+    let number: f64 = number.parse().map_err(|_| no_number)?;
     let duration = Duration::try_from_secs_f64(number * seconds)
         .map_err(|_| "give a number that is not negative and not too great")?;
     if duration > LONGEST {
@@ -50,6 +54,10 @@ mod tests {
         for text in ["", "s", "-1", "1x", "1 s", "NaN", "inf", "1e400", "1m30s", "3651d", "9e18"] {
             assert!(parse(text).is_err(), "{text}");
         }
+        for text in ["", "s", "abc", "-", "1 s"] {
+            assert!(parse(text).is_err_and(|error| error.contains("number")), "{text}");
+        }
+        assert!(parse("1x").is_err_and(|error| error.contains("units")));
         assert!(parse_positive("0").is_err());
     }
 }

@@ -3,41 +3,100 @@
 use std::{error::Error, fmt, process::ExitCode};
 
 use lockcore::{BackendError, BackendErrorKind, LockError};
+use rustix::process::Signal;
 
-use crate::output;
+use crate::{output, process};
 
-/// An exit code.
+/// The end of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Exit(pub(crate) u8);
+pub(crate) struct Exit {
+    /// The exit code, as a shell reports it.
+    pub(crate) code: u8,
+    death: Option<Death>,
+}
+
+/// The signal that the program dies of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Death {
+    signal: i32,
+    /// Set if a key of the terminal has sent it to the command, and to nobody else.
+    is_by_key: bool,
+}
+
+impl Death {
+    /// Returns `true` if keys of the terminal send this signal.
+    fn is_of_key(self) -> bool {
+        [Signal::INT, Signal::QUIT].map(Signal::as_raw).contains(&self.signal)
+    }
+}
 
 impl Exit {
-    pub(crate) const SUCCESS: Self = Self(0);
+    pub(crate) const SUCCESS: Self = Self::code(0);
     /// The store is not fit for locks.
-    pub(crate) const UNFIT: Self = Self(1);
+    pub(crate) const UNFIT: Self = Self::code(1);
     /// The command line, or what it asks for, makes no sense. `EX_USAGE` of sysexits.h.
-    pub(crate) const USAGE: Self = Self(64);
+    pub(crate) const USAGE: Self = Self::code(64);
     /// The store cannot be used. `EX_UNAVAILABLE`.
-    pub(crate) const UNAVAILABLE: Self = Self(69);
+    pub(crate) const UNAVAILABLE: Self = Self::code(69);
     /// A file could not be written. `EX_IOERR`.
-    pub(crate) const NO_OUTPUT: Self = Self(74);
+    pub(crate) const NO_OUTPUT: Self = Self::code(74);
     /// The lock could not be had. `EX_TEMPFAIL`; `-E` sets another code.
-    pub(crate) const NOT_HAD: Self = Self(75);
+    pub(crate) const NOT_HAD: Self = Self::code(75);
     /// The lock was lost while the command ran.
-    pub(crate) const LOST: Self = Self(76);
+    pub(crate) const LOST: Self = Self::code(76);
     /// The command cannot be executed, as in shells.
-    pub(crate) const CANNOT_EXECUTE: Self = Self(126);
+    pub(crate) const CANNOT_EXECUTE: Self = Self::code(126);
     /// The command does not exist, as in shells.
-    pub(crate) const NOT_FOUND: Self = Self(127);
+    pub(crate) const NOT_FOUND: Self = Self::code(127);
+
+    pub(crate) const fn code(code: u8) -> Self {
+        Self { code, death: None }
+    }
 
     /// The code that a shell reports for a process that `signal` has ended.
     pub(crate) fn of_signal(signal: i32) -> Self {
-        Self(u8::try_from(128 + signal).unwrap_or(u8::MAX))
+        Self::code(u8::try_from(128 + signal).unwrap_or(u8::MAX))
+    }
+
+    /// The death by `signal`, after which a shell ends its script if that is SIGINT. If a process
+    /// exits with the same code, the script goes on.
+    pub(crate) fn by_signal(signal: i32) -> Self {
+        let death = Some(Death { signal, is_by_key: false });
+        Self { death, ..Self::of_signal(signal) }
+    }
+
+    /// This end of a command, after which the signal of `later` came to this process. Keys of the
+    /// terminal have to end a script around it as well, whatever the command has returned. Other
+    /// signals only ask this process not to wait any longer.
+    pub(crate) fn or_interrupted(self, later: Self) -> Self {
+        if later.death.is_some_and(Death::is_of_key) { later } else { self }
+    }
+
+    /// The same end, of a command that was in the foreground. If the signal is one that keys of the
+    /// terminal send, they have.
+    pub(crate) fn in_foreground(self) -> Self {
+        let by_key = |death: Death| Death { is_by_key: death.is_of_key(), ..death };
+        Self { death: self.death.map(by_key), ..self }
+    }
+
+    /// Returns `true` if a key of the terminal has ended the command.
+    pub(crate) fn is_by_key(self) -> bool {
+        self.death.is_some_and(|death| death.is_by_key)
+    }
+
+    /// Ends this process, if that takes a signal.
+    pub(crate) fn die(self) {
+        let Some(Death { signal, is_by_key }) = self.death else { return };
+        if is_by_key {
+            process::pass_on_to_own_group(signal);
+        }
+        process::die_of(signal);
     }
 }
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
-        Self::from(exit.0)
+        Self::from(exit.code)
     }
 }
 
@@ -134,7 +193,7 @@ mod tests {
 
     #[test]
     fn signals_are_reported_as_by_shells() {
-        assert_eq!(Exit::of_signal(15), Exit(143));
+        assert_eq!(Exit::of_signal(15), Exit::code(143));
     }
 
     #[test]

@@ -30,5 +30,6 @@ fn main() -> ExitCode {
         failure.exit
     });
     output::flush();
+    exit.die();
     exit.into()
 }

@@ -139,7 +139,10 @@ impl StoreUrl {
         Ok(match self.kind {
             Kind::Redis => RedisBackend::builder().url(&self.url).diagnose().await?,
             Kind::Postgres => PostgresBackend::builder(&self.url).diagnose().await?,
-            Kind::Etcd { tls } => EtcdUrl::parse(&self.url, tls)?.builder().diagnose().await?,
+            Kind::Etcd { tls } => {
+                let builder = EtcdUrl::parse(&self.url, tls)?.builder();
+                builder.diagnose().await.map_err(of_etcd)?
+            }
         })
     }
 }
@@ -179,6 +182,18 @@ fn of_postgres(error: BackendError) -> NotOpened {
         );
     }
     NotOpened { failure, lacks_schema }
+}
+
+/// The failure of a connection to etcd, in terms of the command line: the backend has endpoints
+/// with other schemes.
+fn of_etcd(error: BackendError) -> Failure {
+    match error.to_string().split_once(" is no endpoint") {
+        Some((endpoint, _)) => Failure::usage(format!(
+            "{} has no valid host and port; give etcd://host:port, or etcds://host:port for TLS",
+            endpoint.replacen("http", "etcd", 1)
+        )),
+        None => error.into(),
+    }
 }
 
 /// A store, and a client of it. Both use the same connections.
@@ -260,7 +275,7 @@ impl EtcdUrl {
     }
 
     async fn connect(self) -> Result<EtcdBackend, Failure> {
-        Ok(self.builder().connect().await?)
+        self.builder().connect().await.map_err(of_etcd)
     }
 
     fn builder(self) -> EtcdBackendBuilder {

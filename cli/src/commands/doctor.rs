@@ -70,33 +70,34 @@ pub(crate) async fn doctor(args: &Args, common: &Common) -> Result<Exit, Failure
     Ok(if diagnosis.has_problems() { Exit::UNFIT } else { Exit::SUCCESS })
 }
 
-/// Adds the deadlocks that clients have recorded.
+/// Adds the deadlocks that clients have recorded, or that nobody could look for them.
 async fn look_for_deadlocks(store: &StoreUrl, diagnosis: &mut Diagnosis) {
     let store = match store.open().await {
         Ok(store) => store,
+        // In a store that was never used, nobody waits.
+        Err(refused) if refused.lacks_schema => return,
         Err(refused) => {
-            // In a store that was never used, nobody waits.
-            if !refused.lacks_schema && !diagnosis.has_problems() {
+            if !diagnosis.has_problems() {
                 diagnosis.add(refusal(&refused.failure));
             }
-            return;
+            let seen = format!("the records of clients were not read: {}", refused.failure);
+            return diagnosis.add(not_looked(seen, "remove what the error names, and look again"));
         }
     };
-    let found = timeout(LONGEST_LOOK, deadlocks(&store.locks)).await;
-    let unknown = match found {
+    let seen = match timeout(LONGEST_LOOK, deadlocks(&store.locks)).await {
         Ok(Ok(found)) => return found.into_iter().for_each(|finding| diagnosis.add(finding)),
         Ok(Err(error)) => Failure::from(error).to_string(),
         Err(_) => format!("the store did not answer within {LONGEST_LOOK:?}"),
     };
-    if !diagnosis.is_sound() {
-        // The findings may explain the reason.
-        return;
-    }
-    diagnosis.add(
-        Finding::new("deadlock", Severity::Unknown, unknown)
-            .because("it is not known whether clients wait for each other for ever")
-            .to_do("allow this user to read the records of clients, or look again"),
-    );
+    let advice = "allow this user to read the records of clients, or look again";
+    diagnosis.add(not_looked(seen, advice));
+}
+
+/// The finding that there may be deadlocks, but nobody could look for them.
+fn not_looked(seen: String, advice: &'static str) -> Finding {
+    Finding::new("deadlock", Severity::Unknown, seen)
+        .because("it is not known whether clients wait for each other for ever")
+        .to_do(advice)
 }
 
 /// The finding that the store refuses clients, for a reason that no other check has found.

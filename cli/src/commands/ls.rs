@@ -42,9 +42,10 @@ pub(crate) struct Args {
     /// next one literally. Quote it, so that the shell leaves it alone.
     pattern: Option<String>,
     /// Lists at most so many names, the first ones in their order.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     limit: Option<usize>,
     #[arg(long, value_name = "N", default_value_t = DEFAULT_RATE, help = RATE_HELP)]
+    #[arg(allow_negative_numbers = true)]
     rate: u32,
     /// Prints JSON.
     #[arg(long)]

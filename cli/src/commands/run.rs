@@ -7,6 +7,7 @@ mod supervise;
 
 use std::{
     ffi::OsString,
+    fmt,
     future::Future,
     io,
     process::Command,
@@ -49,12 +50,13 @@ const LONGEST_LEASE: Duration = Duration::from_secs(365 * 86400);
 
 const AFTER_HELP: &str = "\
 What follows `--` is run without a shell, in a process group of its own. On a terminal it is the
-foreground. Its exit code is that of lockctl, or 128 + n if signal n ended it. The lock is held
-until the last process of the group has ended, also if the command itself ends before. On Linux,
-processes outside it that have no session of their own count as well.
+foreground. Its exit code is that of lockctl. If signal n ended it, lockctl dies of the same signal,
+which shells report as 128 + n. The lock is held until the last process of the group has ended, also
+if the command itself ends before. On Linux, processes outside it that have no session of their own
+count as well.
 
 SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the group. While lockctl
-waits for the lock, they end it with 128 + n, and it gives up its place in the queue.
+waits for the lock, they end it (128 + n in a shell), and it gives up its place in the queue.
 
 If the lease can no longer be relied on, the group gets SIGTERM, and SIGKILL before the store can
 grant the lock to somebody else. On Linux, so do processes that have left the group. If the lock was
@@ -112,7 +114,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "M", group = "kind", value_parser = at_least_one())]
     of: Option<u32>,
     /// The exit code if the lock could not be acquired.
-    #[arg(short = 'E', long, value_name = "CODE", default_value_t = Exit::NOT_HAD.0)]
+    #[arg(short = 'E', long, value_name = "CODE", default_value_t = Exit::NOT_HAD.code)]
     conflict_exit_code: u8,
     /// How long the store keeps the lock if this host dies: at least 1 s. It is renewed every third
     /// of it. The command is ended if the store is away for longer than about a quarter of it, or
@@ -197,11 +199,11 @@ pub(crate) async fn run(args: Args, common: &Common) -> Result<Exit, Failure> {
     run.alone(signals).await
 }
 
-/// The result of `work`, or the exit code for a signal that comes first.
+/// The result of `work`, or the end by a signal that comes first.
 async fn or_signal<T>(signals: &mut Signals, work: impl Future<Output = T>) -> Result<T, Exit> {
     tokio::select! {
         biased;
-        signal = signals.next_end() => Err(Exit::of_signal(signal.as_raw())),
+        signal = signals.next_end() => Err(Exit::by_signal(signal.as_raw())),
         output = work => Ok(output),
     }
 }
@@ -240,18 +242,16 @@ impl Run {
             Ok(Ok(Some(guard))) => guard,
             Ok(Ok(None)) => {
                 self.say(format_args!("{} is not free", self.args.name));
-                self.close(&mut signals).await;
-                return Ok(Exit(self.args.conflict_exit_code));
+                let exit = Exit::code(self.args.conflict_exit_code);
+                return Ok(self.close(&mut signals, exit).await);
             }
             Ok(Err(error)) => {
-                self.close(&mut signals).await;
-                return Err(explained(error));
+                let failure = explained(error);
+                self.close(&mut signals, failure.exit).await;
+                return Err(failure);
             }
-            Err(exit) => {
-                // The place in the queue is given up.
-                self.close(&mut signals).await;
-                return Ok(exit);
-            }
+            // The place in the queue is given up.
+            Err(exit) => return Ok(self.close(&mut signals, exit).await),
         };
         let taken = Instant::now();
         let (waited, token) = (taken.duration_since(self.began), guard.token());
@@ -315,35 +315,53 @@ impl Run {
         let rest = self.args.at_least.unwrap_or_default().saturating_sub(taken.elapsed());
         if !rest.is_zero() {
             self.say(format_args!("keeps {} for another {rest:.1?}", self.args.name));
-            let rest = tokio::time::sleep(rest);
             // A signal that came while the command ran applies to this wait as well.
-            if is_asked || or_signal(&mut signals, rest).await.is_err() {
+            let waited = match is_asked {
+                true => Err(exit),
+                false => or_signal(&mut signals, tokio::time::sleep(rest)).await,
+            };
+            if let Err(by) = waited {
                 // The command has ended, and the store keeps the hold until its lease ends.
+                let left = guard.remaining();
+                if !left.is_zero() {
+                    output::tell(format_args!(
+                        "{} is not released: the store keeps it until its lease ends, in \
+                         {left:.1?}",
+                        self.args.name
+                    ));
+                }
                 self.locks.abandon();
-                return Ok(exit);
+                return Ok(exit.or_interrupted(by));
             }
         }
         match or_signal(&mut signals, guard.release_now()).await {
-            Ok(Ok(())) => {
-                self.close(&mut signals).await;
-                Ok(exit)
+            Ok(released) => {
+                let ended_now = rest.is_zero();
+                let exit = released
+                    .map_or_else(|error| self.not_released(&error, exit, ended_now), |()| exit);
+                Ok(self.close(&mut signals, exit).await)
             }
-            Ok(Err(error)) => {
-                let exit = self.not_released(&error, exit, rest.is_zero());
-                self.close(&mut signals).await;
-                Ok(exit)
-            }
-            Err(_) => {
+            Err(by) => {
+                let exit = exit.or_interrupted(by);
                 // The release goes on in the background, and without this would end with it.
-                self.close(&mut signals).await;
-                Ok(exit)
+                let closed = self.closed(&mut signals).await;
+                if closed != Ok(true) {
+                    self.tell_not_confirmed("a signal has ended the wait for the answer");
+                }
+                Ok(closed.map_or_else(|by| exit.or_interrupted(by), |_| exit))
             }
         }
     }
 
-    /// Closes the client, which takes its record off the store. A signal ends this.
-    async fn close(&self, signals: &mut Signals) {
-        let _ = or_signal(signals, timeout(CLOSING, self.locks.close())).await;
+    /// Closes the client, which takes its record off the store, and returns `exit`.
+    async fn close(&self, signals: &mut Signals, exit: Exit) -> Exit {
+        self.closed(signals).await.map_or_else(|by| exit.or_interrupted(by), |_| exit)
+    }
+
+    /// Closes the client. Returns `true` if everything is released. A signal ends this.
+    async fn closed(&self, signals: &mut Signals) -> Result<bool, Exit> {
+        let closed = or_signal(signals, timeout(CLOSING, self.locks.close())).await?;
+        Ok(matches!(closed, Ok(Ok(()))))
     }
 
     /// Releases the lock and closes the client.
@@ -375,16 +393,18 @@ impl Run {
                 if self.args.on_lost == OnLost::Kill && ended_now { Exit::LOST } else { exit }
             }
             _ => {
-                let lease = self.args.lease;
-                let name = &self.args.name;
-                output::tell(format_args!(
-                    "the release of {name} was not confirmed ({}); the store frees it within \
-                     {lease:?}",
-                    Failure::from(error.clone())
-                ));
+                self.tell_not_confirmed(Failure::from(error.clone()));
                 exit
             }
         }
+    }
+
+    fn tell_not_confirmed(&self, reason: impl fmt::Display) {
+        let Args { name, lease, .. } = &self.args;
+        output::tell(format_args!(
+            "the release of {name} was not confirmed ({reason}); the store frees it within \
+             {lease:?}"
+        ));
     }
 
     /// Becomes the command, because an outer `lockctl run` holds the lock.
@@ -410,7 +430,7 @@ impl Run {
         command
     }
 
-    fn say(&self, message: std::fmt::Arguments<'_>) {
+    fn say(&self, message: fmt::Arguments<'_>) {
         if self.is_verbose {
             output::tell(message);
         }

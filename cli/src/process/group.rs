@@ -28,7 +28,7 @@ pub(crate) struct Group {
     leader: Pid,
     /// Processes that this one was started with: a shell that becomes `lockctl` leaves those in the
     /// background to it.
-    others: Vec<Descendant>,
+    others: Vec<Pid>,
     guard: Option<Guard>,
     exit: Option<Exit>,
     /// Set if the group has ended. Another group may have its number by now.
@@ -70,6 +70,7 @@ impl Group {
         rustix::process::set_child_subreaper(Some(getpid()))?;
         // Includes the guard.
         let others = tree::descendants_of(getpid(), &[]);
+        let others = others.into_iter().map(|other| other.pid).collect();
         let child = command.process_group(0).spawn()?;
         Ok(Self {
             leader: Pid::from_child(&child),
@@ -85,12 +86,12 @@ impl Group {
         self.leader
     }
 
-    /// The exit code of the command, once it has ended.
+    /// The end of the command, once it has ended.
     pub(crate) fn exit(&self) -> Option<Exit> {
         self.exit
     }
 
-    /// Tells the guard to kill the group at this time since the start of the host, unless this
+    /// Tells the guard to kill everything at this time since the start of the host, unless this
     /// process tells it otherwise by then.
     pub(crate) fn guard_until(&mut self, time: Duration) {
         let group = Some(self.leader).filter(|_| !self.is_group_gone());
@@ -111,12 +112,26 @@ impl Group {
         self.has_ended.get()
     }
 
+    /// Returns `true` if `group` is this one, or one that the command has started.
+    pub(crate) fn has_started(&self, group: Pid) -> bool {
+        let is_of = |descendant: &Descendant| descendant.group == Some(group);
+        group == self.leader || self.descendants(Reach::Session).iter().any(is_of)
+    }
+
     /// Sends `signal` to all processes of the group.
     pub(crate) fn signal(&self, signal: Signal) {
         if !self.is_group_gone() {
             // It may have ended just now, or belong to another user by now.
             let _ = kill_process_group(self.leader, signal);
         }
+    }
+
+    /// Lets the group go on, and what the guard has stopped while this process was stopped.
+    pub(crate) fn go_on(&mut self) {
+        if let Some(guard) = &mut self.guard {
+            guard.tell_again();
+        }
+        self.signal(Signal::CONT);
     }
 
     /// Lets the group go on if it was stopped because it was not in the foreground when it used the
@@ -134,16 +149,30 @@ impl Group {
     }
 
     /// Asks the group to end with `signal`. A process that is stopped has to go on to do so.
+    ///
+    /// Once the command has ended, it cannot pass the signal on to processes that have left the
+    /// group, so that these are asked as well. Shells let their background processes ignore SIGINT
+    /// and SIGQUIT, so that what is left gets SIGTERM instead.
     pub(crate) fn ask_to_end(&self, signal: Signal) {
+        if self.exit.is_none() {
+            self.ask_group_to_end(signal);
+        } else if matches!(signal, Signal::INT | Signal::QUIT) {
+            self.ask_all_to_end(Signal::TERM, Reach::Session);
+        } else {
+            self.ask_all_to_end(signal, Reach::Session);
+        }
+    }
+
+    fn ask_group_to_end(&self, signal: Signal) {
         self.signal(signal);
         self.signal(Signal::CONT);
     }
 
-    /// As [`ask_to_end`](Self::ask_to_end), and asks everything else that the command has started.
-    /// The commands of nested runs may be asked twice, by those runs as well.
-    pub(crate) fn ask_all_to_end(&self, signal: Signal) {
-        self.ask_to_end(signal);
-        for descendant in self.descendants(Reach::All) {
+    /// Asks the group and what is within `reach` to end. The commands of nested runs may be asked
+    /// twice, by those runs as well.
+    pub(crate) fn ask_all_to_end(&self, signal: Signal, reach: Reach) {
+        self.ask_group_to_end(signal);
+        for descendant in self.descendants(reach) {
             let _ = kill_process(descendant.pid, signal);
             let _ = kill_process(descendant.pid, Signal::CONT);
         }
@@ -201,7 +230,7 @@ impl Group {
 fn exit_of(status: WaitStatus) -> Option<Exit> {
     if let Some(code) = status.exit_status() {
         // The system keeps eight bits.
-        return Some(Exit(u8::try_from(code & 0xff).unwrap_or(u8::MAX)));
+        return Some(Exit::code(u8::try_from(code & 0xff).unwrap_or(u8::MAX)));
     }
-    status.terminating_signal().map(Exit::of_signal)
+    status.terminating_signal().map(Exit::by_signal)
 }

@@ -17,10 +17,16 @@ use std::{
 use nix::sys::signal::SigSet;
 use rustix::{
     io::Errno,
-    process::{Pid, Signal, getpid, getppid, kill_process_group, test_kill_process_group},
+    process::{
+        Pid, Signal, getpgid, getpid, getppid, kill_process, kill_process_group,
+        test_kill_process_group,
+    },
 };
 
-use super::{clock::since_boot, tree};
+use super::{
+    clock::since_boot,
+    tree::{self, Descendant},
+};
 use crate::output;
 
 /// The name of the guard process.
@@ -41,8 +47,8 @@ const LONGEST_END: Duration = Duration::from_millis(100);
 /// How long to wait for killed processes.
 const LONGEST_DYING: Duration = Duration::from_secs(10);
 
-/// A message: the number of the group, and when to kill it, in milliseconds since the host was
-/// started.
+/// A message: the number of the group, 0 if it is gone, and when to kill it and all other processes
+/// of the command, in milliseconds since the host was started.
 const FRAME: usize = 12;
 
 /// The least change of a time that is reported to the guard.
@@ -70,9 +76,11 @@ impl Guard {
         stream.set_nonblocking(true)?;
         // In its own group, because signals to the group of this process are not meant for the
         // guard.
+        let others = tree::descendants_of(getpid(), &[]);
         let process = Command::new(own_program()?)
             .arg0(NAME)
             .args([getpid().as_raw_pid().to_string(), grace.as_millis().to_string()])
+            .args(others.iter().map(|other| other.pid.as_raw_pid().to_string()))
             .env_clear()
             .current_dir("/")
             .process_group(0)
@@ -83,8 +91,8 @@ impl Guard {
         Ok(Self { process, stream, told: None, has_ended: false })
     }
 
-    /// Tells the guard to kill `group` at `time` since the start of the host, unless it is told
-    /// another time by then, or that the group is gone.
+    /// Tells the guard to kill `group` and all other processes of the command at `time` since the
+    /// start of the host, unless it is told another time by then. [`None`] is a group that is gone.
     pub(super) fn tell(&mut self, group: Option<Pid>, time: Duration) {
         let is_old =
             |(of, told): (Option<Pid>, Duration)| of == group && told.abs_diff(time) < NEWS;
@@ -98,6 +106,14 @@ impl Guard {
         // If it takes nothing now, it is told at the next look.
         if matches!(self.stream.write(&frame), Ok(FRAME)) {
             self.told = Some((group, time));
+        }
+    }
+
+    /// Tells the guard the same again, as a sign that the hold is there: what the guard has stopped
+    /// may go on.
+    pub(super) fn tell_again(&mut self) {
+        if let Some((group, time)) = self.told.take() {
+            self.tell(group, time);
         }
     }
 
@@ -145,7 +161,13 @@ enum Heard {
 pub(crate) struct Watch {
     parent: i32,
     grace: Duration,
-    told: Option<(Pid, Duration)>,
+    /// Processes that the other process was started with, and this one.
+    others: Vec<Pid>,
+    told: Option<(Option<Pid>, Duration)>,
+    /// The processes outside the group that the guard has stopped.
+    stopped: Vec<Pid>,
+    /// Set if a message has come since the other process was seen stopped.
+    has_news: bool,
 }
 
 impl Watch {
@@ -156,8 +178,15 @@ impl Watch {
         }
         let mut number = || arguments.next()?.to_str()?.parse().ok();
         let (parent, grace) = (number()?, number()?);
-        let grace = Duration::from_millis(grace);
-        Some(Self { parent: i32::try_from(parent).ok()?, grace, told: None })
+        let others = std::iter::from_fn(|| i32::try_from(number()?).ok().and_then(Pid::from_raw));
+        Some(Self {
+            parent: i32::try_from(parent).ok()?,
+            grace: Duration::from_millis(grace),
+            others: others.chain([getpid()]).collect(),
+            told: None,
+            stopped: Vec::new(),
+            has_news: false,
+        })
     }
 
     /// Watches until the other process has ended, and ends the processes that it has left behind.
@@ -179,7 +208,12 @@ impl Watch {
                 self.look(last);
             }
         }
-        if let Some((group, kill_at)) = self.told {
+        // They are not found any more, and would be stopped for ever.
+        for pid in self.stopped {
+            let _ = kill_process(pid, Signal::TERM);
+            let _ = kill_process(pid, Signal::CONT);
+        }
+        if let Some((Some(group), kill_at)) = self.told {
             end(group, kill_at.min(since_boot() + self.grace));
         }
         Ok(())
@@ -210,7 +244,8 @@ impl Watch {
                 let mut millis = [0; 8];
                 millis.copy_from_slice(&frame[4..]);
                 let time = Duration::from_millis(u64::from_le_bytes(millis));
-                self.told = Pid::from_raw(number).map(|group| (group, time));
+                self.told = Some((Pid::from_raw(number), time));
+                self.has_news = true;
                 Heard::News
             }
             Ok(_) => Heard::End,
@@ -219,20 +254,65 @@ impl Watch {
         }
     }
 
-    fn look(&self, now: Duration) {
+    fn look(&mut self, now: Duration) {
         let Some((group, kill_at)) = self.told else { return };
+        let signal_group = |signal| group.map(|group| kill_process_group(group, signal));
         if now >= kill_at {
             // The other process would have done so earlier if it could.
-            let _ = kill_process_group(group, Signal::KILL);
+            signal_group(Signal::KILL);
+            for descendant in self.descendants() {
+                let _ = kill_process(descendant.pid, Signal::KILL);
+            }
         } else if tree::is_stopped(self.parent) {
-            let _ = kill_process_group(group, Signal::STOP);
+            self.has_news = false;
+            signal_group(Signal::STOP);
+            self.stop_outside(group);
             // The other process may have been continued, and have continued the group, just before
             // that.
             if !tree::is_stopped(self.parent) {
-                let _ = kill_process_group(group, Signal::CONT);
+                signal_group(Signal::CONT);
+            }
+        } else if self.has_news {
+            // Not before the other process has seen that it still has the hold.
+            for pid in self.stopped.drain(..) {
+                let _ = kill_process(pid, Signal::CONT);
             }
         }
     }
+
+    /// Stops the processes outside `group` that the lock is held for: those of the same session.
+    fn stop_outside(&mut self, group: Option<Pid>) {
+        let descendants = self.descendants();
+        // A nested run looks whether it has its hold before its command goes on, and has a guard
+        // that stops it.
+        let guards = descendants.iter().filter(|descendant| is_guard(descendant.pid));
+        let nested: Vec<Pid> = guards.filter_map(|guard| guard.parent).collect();
+        let below = nested.into_iter().flat_map(|run| tree::descendants_of(run, &[]));
+        let below: Vec<Pid> = below.map(|descendant| descendant.pid).collect();
+        let parent_group = Pid::from_raw(self.parent).and_then(|pid| getpgid(Some(pid)).ok());
+        for Descendant { pid, group: own, session, .. } in descendants {
+            let is_outside = own != group && own != parent_group;
+            // A process that somebody else has stopped stays stopped when the others go on.
+            let is_running = !tree::is_stopped(pid.as_raw_pid());
+            let is_in_session = session == tree::own_session();
+            if is_outside && is_in_session && is_running && !below.contains(&pid) {
+                let _ = kill_process(pid, Signal::STOP);
+                self.stopped.push(pid);
+            }
+        }
+    }
+
+    /// All processes that the command has started.
+    fn descendants(&self) -> Vec<Descendant> {
+        let parent = Pid::from_raw(self.parent);
+        parent.map_or_else(Vec::new, |parent| tree::descendants_of(parent, &self.others))
+    }
+}
+
+/// Returns `true` if the process is the guard of another one.
+fn is_guard(pid: Pid) -> bool {
+    let words = std::fs::read(format!("/proc/{}/cmdline", pid.as_raw_pid())).unwrap_or_default();
+    words.split(|byte| *byte == 0).next() == Some(NAME.as_bytes())
 }
 
 /// Asks `group` to end, and kills it at `kill_at`.
@@ -263,6 +343,7 @@ mod tests {
             Watch::asked_for(arguments.iter().map(OsString::from)).map(|watch| watch.grace)
         };
         assert_eq!(asked(&[NAME, "17", "1500"]), Some(Duration::from_millis(1500)));
+        assert_eq!(asked(&[NAME, "17", "1500", "18", "19"]), Some(Duration::from_millis(1500)));
         for arguments in [&["lockctl", "17", "1500"][..], &[NAME], &[NAME, "x", "1"], &[]] {
             assert_eq!(asked(arguments), None, "{arguments:?}");
         }

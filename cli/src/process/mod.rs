@@ -2,6 +2,7 @@
 //! the terminal, the clock.
 
 mod clock;
+mod death;
 mod group;
 mod guard;
 mod signals;
@@ -10,6 +11,7 @@ mod tree;
 
 pub(crate) use self::{
     clock::since_boot,
+    death::{die_of, pass_on_to_own_group},
     group::{Group, Reach, Reaped, is_of_terminal},
     guard::{Guard, Watch},
     signals::Signals,

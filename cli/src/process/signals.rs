@@ -20,7 +20,7 @@ const PASSED_ON: [Signal; 9] = [
 /// Listens to signals. They have no other effect on this process from then on.
 ///
 /// One that this process was started to ignore, as `nohup` does with SIGHUP, stays ignored, by the
-/// command as well.
+/// command as well. SIGPIPE is none of these, and the standard library resets it for the command.
 #[derive(Debug)]
 pub(crate) struct Signals {
     streams: Vec<(Signal, unix::Signal)>,

@@ -1,10 +1,14 @@
 //! [`Terminal`]: the terminal, lent to a command.
 
-use std::io::{self, IsTerminal};
+use std::{
+    cell::Cell,
+    io::{self, IsTerminal},
+};
 
 use nix::sys::signal::{SigSet, Signal as NixSignal, raise};
 use rustix::{
-    process::{Pid, Signal, kill_current_process_group},
+    io::Errno,
+    process::{Pid, Signal, kill_current_process_group, test_kill_process_group},
     termios::{tcgetpgrp, tcsetpgrp},
 };
 
@@ -19,6 +23,8 @@ use super::tree::own_group;
 pub(crate) struct Terminal {
     /// The group of this process.
     own: Pid,
+    /// Set if this process, or the command, has the terminal, as far as is known.
+    is_ours: Cell<bool>,
 }
 
 impl Terminal {
@@ -26,7 +32,8 @@ impl Terminal {
     /// other end is in the group of this process, and may need the terminal itself, as a pager.
     pub(crate) fn of_standard_streams() -> Option<Self> {
         let is_there = io::stdin().is_terminal() && io::stdout().is_terminal();
-        if is_there { own_group().map(|own| Self { own }) } else { None }
+        let own = own_group().filter(|_| is_there)?;
+        Some(Self { own, is_ours: Cell::default() })
     }
 
     fn foreground() -> Option<Pid> {
@@ -40,15 +47,44 @@ impl Terminal {
         if foreground == Some(self.own) {
             set_foreground(group);
         }
-        foreground == Some(self.own) || foreground == Some(group)
+        self.is_ours.set(foreground == Some(self.own) || foreground == Some(group));
+        self.is_ours.get()
     }
 
-    /// Brings this process to the foreground if `group` is there, or was there and has ended.
-    pub(crate) fn take_back(&self, group: Pid) {
-        if Self::foreground().is_none_or(|foreground| foreground == group) {
-            set_foreground(self.own);
+    /// Returns `true` if `group` is in the foreground, or was there and has ended.
+    pub(crate) fn is_with(&self, group: Pid) -> bool {
+        Self::foreground() == Some(group)
+    }
+
+    /// Takes notice that a shell may have taken the terminal.
+    pub(crate) fn forget(&self) {
+        self.is_ours.set(false);
+    }
+
+    /// Brings this process to the foreground if a group of the command is there, or was there and
+    /// has ended. If a group of somebody else was there and has ended, a shell is about to take its
+    /// place.
+    pub(crate) fn take_back(&self, is_of_command: impl FnOnce(Pid) -> bool) {
+        let foreground = Self::foreground();
+        let is_there = |group: &Pid| test_kill_process_group(*group) != Err(Errno::SRCH);
+        let is_ours = match foreground.filter(is_there) {
+            Some(group) => group == self.own || is_of_command(group),
+            None => self.is_ours.get(),
+        };
+        if is_ours {
+            // Not set to `false` otherwise: a group whose last process has just ended, and is still
+            // to be collected by its parent, looks like one of somebody else.
+            self.is_ours.set(true);
+            if foreground != Some(self.own) {
+                set_foreground(self.own);
+            }
         }
     }
+}
+
+/// Returns `true` if the group of this process is in the foreground of the terminal on stdin.
+pub(super) fn is_in_foreground() -> bool {
+    own_group().is_some_and(|own| Terminal::foreground() == Some(own))
 }
 
 /// A process in the background is stopped by SIGTTOU when it does this, unless the signal is

@@ -46,6 +46,8 @@ impl Process {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Descendant {
     pub(super) pid: Pid,
+    /// [`None`] if that is outside the container.
+    pub(super) parent: Option<Pid>,
     /// The leader of its process group, [`None`] if that is outside the container.
     pub(super) group: Option<Pid>,
     /// The leader of its session, [`None`] if that is outside the container.
@@ -64,7 +66,7 @@ pub(super) fn own_session() -> Option<Pid> {
 
 /// The running processes that descend from `ancestor`, without `others` and their descendants.
 #[cfg(target_os = "linux")]
-pub(super) fn descendants_of(ancestor: Pid, others: &[Descendant]) -> Vec<Descendant> {
+pub(super) fn descendants_of(ancestor: Pid, others: &[Pid]) -> Vec<Descendant> {
     let all = Process::all();
     let mut found = vec![ancestor.as_raw_pid()];
     let mut at = 0;
@@ -73,7 +75,7 @@ pub(super) fn descendants_of(ancestor: Pid, others: &[Descendant]) -> Vec<Descen
         // loop.
         let children = all.iter().filter(|process| process.parent == parent);
         let is_new = |pid: &i32| {
-            !found.contains(pid) && !others.iter().any(|other| other.pid.as_raw_pid() == *pid)
+            !found.contains(pid) && !others.iter().any(|other| other.as_raw_pid() == *pid)
         };
         let new: Vec<i32> = children.map(|process| process.pid).filter(is_new).collect();
         found.extend(new);
@@ -81,15 +83,18 @@ pub(super) fn descendants_of(ancestor: Pid, others: &[Descendant]) -> Vec<Descen
     }
     let running = |pid| all.iter().find(|process| process.pid == pid && !process.is_zombie);
     let described = |process: &Process| {
-        let Process { group, session, .. } = *process;
-        let pid = Pid::from_raw(process.pid)?;
-        Some(Descendant { pid, group: Pid::from_raw(group), session: Pid::from_raw(session) })
+        Some(Descendant {
+            pid: Pid::from_raw(process.pid)?,
+            parent: Pid::from_raw(process.parent),
+            group: Pid::from_raw(process.group),
+            session: Pid::from_raw(process.session),
+        })
     };
     found.into_iter().skip(1).filter_map(running).filter_map(described).collect()
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn descendants_of(_ancestor: Pid, _others: &[Descendant]) -> Vec<Descendant> {
+pub(super) fn descendants_of(_ancestor: Pid, _others: &[Pid]) -> Vec<Descendant> {
     Vec::new()
 }
 
@@ -183,7 +188,8 @@ mod tests {
         let found = descendants_of(own, &[]).into_iter().find(|found| found.pid == pid).unwrap();
         assert_eq!(found.group, own_group());
         assert_eq!(found.session, own_session());
-        assert!(!descendants_of(own, &[found]).contains(&found));
+        assert_eq!(found.parent, Some(own));
+        assert!(!descendants_of(own, &[found.pid]).contains(&found));
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!descendants_of(own, &[]).contains(&found));

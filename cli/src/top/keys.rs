@@ -131,7 +131,7 @@ mod tests {
     fn a_release_is_asked_about_and_only_y_means_yes() {
         let mut model = model_of(vec![holding("a", "x:1", 30.0, &[])]);
         assert_eq!(keys(&mut model, &[KeyCode::Char('f')]), None);
-        assert_eq!(model.notice(), Some("select a name first, with the arrow keys"));
+        assert_eq!(model.notice(Instant::now()), Some("select a name first, with the arrow keys"));
         keys(&mut model, &[KeyCode::Down, KeyCode::Char('f')]);
         let Dialog::Release(release) = model.dialog.clone() else { panic!("it asks") };
         assert_eq!((&*release.name, &*release.holders), ("a", "x:1 (exclusive)"));
@@ -139,7 +139,7 @@ mod tests {
             model.dialog = Dialog::Release(release.clone());
             assert_eq!(keys(&mut model, &[no]), None);
             assert_eq!(
-                (&model.dialog, model.notice()),
+                (&model.dialog, model.notice(Instant::now())),
                 (&Dialog::None, Some("nothing was released"))
             );
         }
@@ -164,7 +164,7 @@ mod tests {
             let sort = model.sort;
             assert_eq!(keys(&mut model, &[answer]), None);
             assert_eq!((&model.dialog, model.sort), (&Dialog::None, sort));
-            assert_eq!(model.notice(), Some("nothing was released"));
+            assert_eq!(model.notice(Instant::now()), Some("nothing was released"));
             assert_eq!(keys(&mut model, &[KeyCode::Char('q')]), Some(Request::Quit));
         }
     }

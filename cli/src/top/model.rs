@@ -242,13 +242,6 @@ impl Model {
         {
             self.grants.pop_front();
         }
-        if self
-            .notice
-            .as_ref()
-            .is_some_and(|(_, at)| now.saturating_duration_since(*at) > NOTICE_TIME)
-        {
-            self.notice = None;
-        }
     }
 
     /// A sweep that takes longer than [`RATE_TIME`] finds the grants of all that time.
@@ -292,8 +285,11 @@ impl Model {
         self.sweeps > 0
     }
 
-    pub(crate) fn notice(&self) -> Option<&str> {
-        self.notice.as_ref().map(|(notice, _)| &**notice)
+    /// The notice, while it is new. Whatever the interval of the samples is, the picture is drawn
+    /// at least once a second, and no longer has it then.
+    pub(crate) fn notice(&self, now: Instant) -> Option<&str> {
+        let is_new = |at: Instant| now.saturating_duration_since(at) <= NOTICE_TIME;
+        self.notice.as_ref().filter(|(_, at)| is_new(*at)).map(|(notice, _)| &**notice)
     }
 
     pub(crate) fn say(&mut self, notice: impl Into<String>, now: Instant) {
@@ -518,8 +514,14 @@ pub(crate) mod tests {
         assert_eq!(model.total(), 1, "what was known is still shown");
         sweep(&mut model, Vec::new(), now);
         assert_eq!(model.away, None);
+    }
+
+    #[test]
+    fn a_notice_is_shown_for_a_while_without_samples() {
+        let now = Instant::now();
+        let mut model = Model::new(String::new());
         model.say("x", now);
-        model.sample(now + Duration::from_secs(60));
-        assert_eq!(model.notice(), None);
+        assert_eq!(model.notice(now + NOTICE_TIME), Some("x"));
+        assert_eq!(model.notice(now + NOTICE_TIME + Duration::from_millis(1)), None);
     }
 }

@@ -112,7 +112,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, model: &mut Model, theme: Theme, now: 
         draw_plots(frame, plots, model, theme);
     }
     draw_main(frame, main, model, theme, now);
-    frame.render_widget(foot_line(model, theme), foot);
+    frame.render_widget(foot_line(model, theme, now), foot);
     match &model.dialog {
         Dialog::Help => popup(frame, "keys and columns; any key closes this", HELP.to_owned()),
         Dialog::Release(release) => popup(frame, "release by force?", question(release)),
@@ -213,12 +213,12 @@ fn draw_main(frame: &mut Frame<'_>, area: Rect, model: &mut Model, theme: Theme,
     }
 }
 
-fn foot_line(model: &Model, theme: Theme) -> Line<'static> {
+fn foot_line(model: &Model, theme: Theme, now: Instant) -> Line<'static> {
     if model.dialog == Dialog::Filter {
         let text = format!(" /{}_   Enter keeps the filter, Esc clears it", escaped(&model.filter));
         return Line::styled(text, theme.title());
     }
-    match (model.notice(), model.deadlocks.first()) {
+    match (model.notice(now), model.deadlocks.first()) {
         (Some(notice), _) => Line::styled(format!(" {}", escaped(notice)), theme.title()),
         (None, Some(Deadlock { names, is_certain })) => {
             let names = escaped(&names.join(", "));

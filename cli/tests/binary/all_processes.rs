@@ -9,7 +9,7 @@ use std::{
 
 use lockcore_testkit::RedisServer;
 
-use crate::program::{End, QUIET, Running, code, is_free, kill, lockctl, runs, until};
+use crate::program::{End, QUIET, Running, code, is_free, kill, lockctl, runs, shell, until};
 
 /// Ignores SIGTERM, as does its child, which writes heartbeats. Prints the ids of both. `$1` starts
 /// the child: it is empty, or `setsid`, with which the child leaves the group.
@@ -147,6 +147,42 @@ fn the_lock_is_held_for_the_command_of_a_nested_run_that_was_killed() {
     assert!(!runs(&command) && is_free(&url, "a", &[]));
 }
 
+/// The group of the outer command is gone then.
+#[test]
+fn a_signal_ends_the_command_of_a_nested_run_that_was_killed() {
+    for (signal, code) in [("TERM", 3), ("INT", 130), ("HUP", 3), ("QUIT", 131)] {
+        // One each, because the lock of the inner run is not released.
+        let server = RedisServer::start();
+        let script = r#""$LOCKCTL" run --on-lost warn b -- sh -c 'echo $$ $PPID; exec sleep 600'
+            exit 3"#;
+        let mut running = Running::script(&server.url(), &["a"], script);
+        let line = running.line();
+        let (command, inner) = line.split_once(' ').unwrap();
+        kill("KILL", inner);
+        running.error_line_with("still run");
+        running.signal(signal);
+        until("the end of lockctl", || running.is_over());
+        let end = running.end();
+        assert_eq!(end.code, Some(code), "{signal}: {end:?}");
+        assert!(!runs(command), "{signal}");
+    }
+}
+
+/// A shell lets its background processes ignore SIGINT and SIGQUIT.
+#[test]
+fn a_signal_ends_the_background_process_of_a_shell_that_has_ended() {
+    let server = RedisServer::start();
+    for (signal, code) in [("INT", 130), ("QUIT", 131), ("TERM", 3)] {
+        let script = "sleep 600 > /dev/null 2>&1 & exit 3";
+        let mut running = Running::script(&server.url(), &["a"], script);
+        running.error_line_with("still run");
+        running.signal(signal);
+        until("the end of lockctl", || running.is_over());
+        let end = running.end();
+        assert_eq!(end.code, Some(code), "{signal}: {end:?}");
+    }
+}
+
 #[test]
 fn a_daemon_with_a_session_of_its_own_outlives_the_lock() {
     let server = RedisServer::start();
@@ -165,13 +201,9 @@ fn a_daemon_with_a_session_of_its_own_outlives_the_lock() {
 fn processes_that_are_older_than_the_command_are_left_alone() {
     let server = RedisServer::start();
     let url = server.url();
-    let mut shell = std::process::Command::new("sh");
     let script = r#"sleep 600 > /dev/null 2>&1 & echo $!
         exec "$LOCKCTL" run --lease 1.5 a -- sh -c 'echo inside; cat'"#;
-    shell.args(["-c", script]);
-    shell.env("LOCKCTL_URL", &url).env("LOCKCTL", env!("CARGO_BIN_EXE_lockctl"));
-    shell.env_remove("LOCKCTL_HELD");
-    let mut running = Running::start(shell);
+    let mut running = Running::start(shell(&url, script));
     let older = running.line();
     assert_eq!(running.line(), "inside");
     assert_eq!(code(&url, &["release", "a", "--force", "--yes"]), 0);

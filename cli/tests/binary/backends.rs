@@ -31,7 +31,7 @@ fn works(url: &str) {
     let mut job = Running::script(url, &["--at-least", "60", "job"], "echo ran");
     assert_eq!(job.line(), "ran");
     job.signal("KILL");
-    assert_eq!(job.end().code, None);
+    assert_eq!(job.end().signal, Some(9));
     assert!(shown(url, "job")["lease_left_seconds"].as_f64().is_some_and(|left| left > 40.0));
 }
 

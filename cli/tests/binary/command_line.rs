@@ -63,6 +63,69 @@ fn mistakes_on_the_command_line_are_one_line_and_64() {
         assert_eq!(end.code, Some(64), "{arguments:?}: {end:?}");
         assert_eq!(end.stderr.lines().count(), 1, "{arguments:?}: {end:?}");
         assert!(end.stderr.starts_with("lockctl: ") && end.stdout.is_empty(), "{end:?}");
+        assert!(!end.stderr.contains("For more information"), "{end:?}");
+    }
+}
+
+#[test]
+fn a_mistake_on_the_command_line_is_answered_with_what_helps() {
+    for (arguments, answer) in [
+        (
+            &["run", "--lease", "0.5", "a", "--", "true"][..],
+            "invalid value '0.5' for '--lease <D>': a lease is at least 1 s",
+        ),
+        (
+            &["run", "-w", "abc", "a", "--", "true"],
+            "invalid value 'abc' for '--wait <SECS>': give a number with a unit, such as 2s, 0.5s \
+             or 500ms",
+        ),
+        (
+            &["ls", "-d"],
+            "unexpected argument '-d' found; tip: to pass '-d' as a value, use '-- -d'",
+        ),
+        (
+            &["ls", "--limit", "-1"],
+            "invalid value '-1' for '--limit <N>': invalid digit found in string",
+        ),
+        (
+            &["ls", "--rate", "-1"],
+            "invalid value '-1' for '--rate <N>': -1 is not in 0..=4294967295",
+        ),
+    ] {
+        let end = end("", arguments);
+        assert_eq!(end.stderr, format!("lockctl: {answer}; see `lockctl --help`\n"));
+    }
+    for (arguments, answer) in [
+        (&["run", "-d", "--", "true"][..], "unexpected argument '-d' found"),
+        (
+            &["run", "--leas", "3", "a", "--", "true"],
+            "unexpected argument '--leas' found; tip: a similar argument exists: '--lease'",
+        ),
+        (
+            &["run", "a", "true", "-x"],
+            "unexpected argument 'true' found; put `--` before the command",
+        ),
+    ] {
+        let end = end("", arguments);
+        assert_eq!(end.stderr, format!("lockctl: {answer}; see `lockctl run --help`\n"));
+    }
+}
+
+#[test]
+fn a_mistake_in_the_url_of_etcd_is_answered_with_its_form() {
+    for (url, shown) in [
+        ("etcd://h:x", "etcd://h:x"),
+        ("etcds://a:1,b:0/prefix", "etcds://b:0"),
+        ("etcd://me:hunter2@h:1:2", "etcd://h:1:2"),
+    ] {
+        for arguments in [&["ls"][..], &["doctor"], &["run", "a", "--", "true"]] {
+            let end = end(url, arguments);
+            let answer = format!(
+                "lockctl: `{shown}` has no valid host and port; give etcd://host:port, or \
+                 etcds://host:port for TLS\n"
+            );
+            assert_eq!((end.code, end.stderr), (Some(64), answer));
+        }
     }
 }
 

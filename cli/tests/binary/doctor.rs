@@ -63,6 +63,12 @@ pub(crate) fn finds(url: &str, expected: &str) {
     assert_eq!(found_but_latency(url), [expected]);
 }
 
+/// Shows that the server has this finding, and refuses clients because of it, so that nobody could
+/// look for deadlocks.
+pub(crate) fn finds_refusing(url: &str, expected: &str) {
+    assert_eq!(found_but_latency(url), [expected, "unknown deadlock"]);
+}
+
 async fn set_user(server: &RedisServer, rights: &str) -> String {
     let mut command = vec!["ACL", "SETUSER", "worker", "reset", "on", ">hunter2"];
     command.extend(rights.split_whitespace());
@@ -135,8 +141,7 @@ async fn clients_that_wait_for_each_other_are_found() {
 #[test]
 fn settings_that_lose_locks_are_found() {
     for (options, expected) in [
-        (&["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"][..], "problem eviction"),
-        (&["--maxmemory-policy", "volatile-ttl"], "advice eviction"),
+        (&["--maxmemory-policy", "volatile-ttl"][..], "advice eviction"),
         (&["--appendonly", "no"], "problem persistence"),
         (&["--appendonly", "no", "--save", "3600 1"], "advice persistence"),
         (&["--appendfsync", "no"], "advice persistence"),
@@ -145,10 +150,28 @@ fn settings_that_lose_locks_are_found() {
         (&["--client-output-buffer-limit", "pubsub 65536 0 0"], "problem pubsub-buffer"),
         (&["--timeout", "5"], "advice timeout"),
         (&["--rename-command", "HSET", ""], "problem rights"),
-        (&["--rename-command", "EVAL", ""], "problem scripts"),
     ] {
         let server = server(options);
         finds(&server.url(), expected);
+    }
+    let evicting = server(&["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]);
+    finds_refusing(&evicting.url(), "problem eviction");
+    // The records of clients are read with a script.
+    let server = server(&["--rename-command", "EVAL", ""]);
+    assert_eq!(found_but_latency(&server.url()), ["problem scripts", "unknown deadlock"]);
+}
+
+/// Another finding does not hide that nobody could look for deadlocks.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_who_may_not_read_the_records_of_clients_is_told_so() {
+    let server = server(&["--appendonly", "no", "--save", "3600 1"]);
+    let rules = "+@all &* ~a ~{a}* ~redisson_* ~lockcore_t* ~lockcore:*";
+    let user = ["ACL", "SETUSER", "worker", "reset", "on", ">hunter2"];
+    run(&server, &user.into_iter().chain(rules.split(' ')).collect::<Vec<_>>()).await;
+    let url = server.url().replace("redis://", "redis://worker:hunter2@");
+    let (_, found) = found(&url);
+    for expected in ["advice persistence", "unknown deadlock"] {
+        assert!(found.contains(&expected.to_owned()), "{found:?}");
     }
 }
 
@@ -166,7 +189,7 @@ async fn a_replica_is_found_and_so_is_a_primary_that_does_not_need_its_replicas(
         assert!(began.elapsed() < LONG, "{told}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    finds(&replica.url(), "problem replica");
+    finds_refusing(&replica.url(), "problem replica");
     finds(&primary.url(), "advice replicas-not-required");
 
     replica.freeze();

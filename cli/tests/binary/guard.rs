@@ -9,7 +9,7 @@ use std::{
 
 use lockcore_testkit::RedisServer;
 
-use crate::program::{QUIET, Running, is_free, kill, runs, state, until};
+use crate::program::{QUIET, Running, is_free, kill, lockctl, runs, state, until};
 
 /// Ignores all signals that ask it to end or to stop, except SIGSTOP. Prints its id. It starts no
 /// process: a shell that waits in vfork(2) for a child which is stopped before its exec is not
@@ -83,6 +83,88 @@ fn a_command_stands_still_while_lockctl_does() {
     }
     running.signal("TERM");
     assert_eq!(running.end().code, Some(137));
+}
+
+/// Leaves a job with a process group of its own behind, and prints its id.
+const JOB: &str = "set -m; sleep 600 < /dev/null > /dev/null 2>&1 & echo $!; exit 0";
+
+/// `lockctl run` whose command has ended and has left a job behind, and the job.
+fn with_job(url: &str, arguments: &[&str]) -> (Running, String) {
+    let all = [&["run"], arguments, &["a", "--", "bash", "-c", JOB]].concat();
+    let mut running = Running::start(lockctl(url, &all));
+    let job = running.line();
+    running.error_line_with("still run");
+    (running, job)
+}
+
+#[test]
+fn a_job_outside_the_group_stands_still_while_lockctl_does() {
+    let server = RedisServer::start();
+    let (running, job) = with_job(&server.url(), &[]);
+    for _ in 0..3 {
+        running.signal("STOP");
+        until("the stop of the job", || state(&job) == Some('T'));
+        running.signal("CONT");
+        until("the job to go on", || matches!(state(&job), Some('S' | 'R')));
+    }
+    running.signal("TERM");
+    assert_eq!(running.end().code, Some(0));
+    assert!(!runs(&job));
+}
+
+#[test]
+fn a_job_that_somebody_else_has_stopped_does_not_go_on_with_lockctl() {
+    let server = RedisServer::start();
+    let jobs = format!("set -m; sleep 600 < /dev/null > /dev/null 2>&1 & echo $!; {JOB}");
+    let all = ["run", "a", "--", "bash", "-c", &jobs];
+    let mut running = Running::start(lockctl(&server.url(), &all));
+    let [stopped, job] = [running.line(), running.line()];
+    running.error_line_with("still run");
+    kill("STOP", &stopped);
+    until("the stop of one job", || state(&stopped) == Some('T'));
+    running.signal("STOP");
+    until("the stop of the other", || state(&job) == Some('T'));
+    running.signal("CONT");
+    until("the job to go on", || matches!(state(&job), Some('S' | 'R')));
+    assert_eq!(state(&stopped), Some('T'));
+    running.signal("TERM");
+    assert_eq!(running.end().code, Some(0));
+    assert!(!runs(&stopped) && !runs(&job));
+}
+
+/// Its lease may end earlier, and only its guard knows when.
+#[test]
+fn the_guard_of_a_nested_run_is_not_stopped_with_the_outer_run() {
+    let _quiet = QUIET.blocking_lock();
+    let server = RedisServer::start();
+    let url = server.url();
+    let script = r#""$LOCKCTL" run --lease 4 b -- sh -c 'echo $$ $PPID; exec sleep 600'; :"#;
+    let mut running = Running::script(&url, &["--lease", "60", "a"], script);
+    let line = running.line();
+    let (command, inner) = line.split_once(' ').unwrap();
+    until("the inner lockctl to wait", || state(inner) == Some('S'));
+    running.signal("STOP");
+    until("the stop of the command", || state(command) != Some('S'));
+    until("the end of the inner lease", || is_free(&url, "b", &[]));
+    assert!(!runs(command), "it has ended before somebody else could enter");
+    running.signal("CONT");
+    assert_eq!(running.end().code, Some(0));
+}
+
+#[tokio::test]
+async fn a_stopped_lockctl_does_not_keep_a_job_outside_the_group_beyond_the_lease() {
+    let _quiet = QUIET.lock().await;
+    let server = RedisServer::start();
+    let (running, job) = with_job(&server.url(), &["--lease", "6"]);
+    running.signal("STOP");
+    let own = running.pid().to_string();
+    until("the stop", || state(&own) == Some('T'));
+    let end_of_lease = end_of_lease(&server, "a").await;
+    let end_of_job = end_of(&job);
+    assert!(end_of_job < end_of_lease, "{:?} too late", end_of_job - end_of_lease);
+    until("the end of the lease", || is_free(&server.url(), "a", &[]));
+    running.signal("CONT");
+    assert_eq!(running.end().code, Some(76));
 }
 
 #[tokio::test]

@@ -2,7 +2,8 @@
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
-    process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio},
+    os::unix::process::ExitStatusExt,
+    process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Output, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -18,22 +19,38 @@ pub(crate) static QUIET: Mutex<()> = Mutex::const_new(());
 
 /// `lockctl` with `arguments`, on the store at `url`.
 pub(crate) fn lockctl(url: &str, arguments: &[&str]) -> Command {
+    let mut command = on_store(url, env!("CARGO_BIN_EXE_lockctl"));
+    command.args(arguments);
+    command
+}
+
+/// A shell that runs `script`, in which `$LOCKCTL` is the program, on the store at `url`.
+pub(crate) fn shell(url: &str, script: &str) -> Command {
+    let mut command = on_store(url, "sh");
+    command.args(["-c", script]);
+    command
+}
+
+fn on_store(url: &str, program: &str) -> Command {
     // The process that starts the tests may ignore signals, as with `nohup`, or in a background job
     // of a shell. Every child inherits that.
     let mut command = Command::new("env");
-    command.args(["--default-signal", env!("CARGO_BIN_EXE_lockctl")]);
+    command.args(["--default-signal", program]);
     for variable in ["REDIS_URL", "LOCKCTL_HELD", "LOCKCTL_NAME"] {
         command.env_remove(variable);
     }
     command.env("LOCKCTL_URL", url).env("LOCKCTL", env!("CARGO_BIN_EXE_lockctl"));
-    command.args(arguments).stdin(Stdio::null());
+    command.stdin(Stdio::null());
     command
 }
 
 /// The end of a run of `lockctl`.
 #[derive(Debug)]
 pub(crate) struct End {
+    /// The exit code, or 128 + n after signal n, as in shells.
     pub(crate) code: Option<i32>,
+    /// The signal that ended it.
+    pub(crate) signal: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
@@ -41,7 +58,15 @@ pub(crate) struct End {
 impl From<Output> for End {
     fn from(Output { status, stdout, stderr }: Output) -> Self {
         let text = |bytes| String::from_utf8(bytes).expect("the output is UTF-8");
-        Self { code: status.code(), stdout: text(stdout), stderr: text(stderr) }
+        Self::new(status, text(stdout), text(stderr))
+    }
+}
+
+impl End {
+    fn new(status: ExitStatus, stdout: String, stderr: String) -> Self {
+        let signal = status.signal();
+        let code = status.code().or(signal.map(|signal| 128 + signal));
+        Self { code, signal, stdout, stderr }
     }
 }
 
@@ -176,7 +201,7 @@ impl Running {
         let mut pipe = self.child.stderr.take().expect("a pipe");
         pipe.read_to_string(&mut stderr).expect("UTF-8");
         let status = self.child.wait().expect("it can be waited for");
-        End { code: status.code(), stdout, stderr }
+        End::new(status, stdout, stderr)
     }
 }
 

@@ -312,12 +312,13 @@ fn the_lock_is_held_until_the_last_process_of_the_group_has_ended() {
     let script = "exec 3<&0; { cat <&3 > /dev/null; echo over; } & echo left; exit 5";
     let mut running = Running::script(&url, &["a"], script);
     assert_eq!(running.line(), "left");
+    // On a busy machine, the shell may end later than this test goes on.
+    running.error_line_with("still run");
     assert!(!is_free(&url, "a", &[]));
     assert!(!running.is_over());
     running.close_stdin();
     let end = running.end();
     assert_eq!((end.code, end.stdout.as_str()), (Some(5), "over\n"), "{end:?}");
-    assert!(end.stderr.contains("still run"), "{end:?}");
     assert!(is_free(&url, "a", &[]));
 }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use lockcore_testkit::RedisServer;
 
-use crate::program::{Running, is_free, shown, until};
+use crate::program::{Running, is_free, shell, shown, until};
 
 fn queue_length(url: &str) -> usize {
     shown(url, "a")["queue"].as_array().map_or(0, Vec::len)
@@ -27,15 +27,28 @@ fn signals_are_passed_on_to_the_command() {
 }
 
 #[test]
-fn a_signal_that_ends_the_command_is_the_exit_code() {
+fn a_signal_that_ends_the_command_ends_lockctl() {
     let server = RedisServer::start();
-    for (signal, code) in [("TERM", 143), ("INT", 130), ("HUP", 129), ("USR2", 140)] {
+    for (signal, number) in [("TERM", 15), ("INT", 2), ("HUP", 1), ("QUIT", 3), ("USR2", 12)] {
         // Not a command that ends with its stdin, because that ends with this test's wait.
-        let mut running = Running::script(&server.url(), &["a"], "echo ready; exec sleep 600");
+        let script = "ulimit -c 0; echo ready; exec sleep 600";
+        let mut running = Running::script(&server.url(), &["a"], script);
         assert_eq!(running.line(), "ready");
         running.signal(signal);
-        assert_eq!(running.end().code, Some(code), "{signal}");
+        assert_eq!(running.end().signal, Some(number), "{signal}");
     }
+}
+
+/// That of the command is its own affair.
+#[test]
+fn the_death_of_lockctl_dumps_no_core() {
+    use std::os::unix::process::ExitStatusExt;
+
+    let server = RedisServer::start();
+    let script = "ulimit -c unlimited; exec \"$LOCKCTL\" run a -- sh -c 'kill -s QUIT $$'";
+    let mut shell = shell(&server.url(), script);
+    let status = shell.current_dir(server.directory()).status().unwrap();
+    assert_eq!((status.signal(), status.core_dumped()), (Some(3), false));
 }
 
 #[test]
@@ -47,6 +60,28 @@ fn a_command_that_does_not_end_is_killed() {
     running.signal("TERM");
     assert_eq!(running.end().code, Some(137));
     assert!(is_free(&server.url(), "a", &[]));
+}
+
+/// The end of the command is no promise that the lock is free.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_signal_while_the_release_is_not_answered_is_answered_with_how_long_the_lock_is_kept() {
+    use crate::program::state;
+
+    for (signal, code) in [("TERM", 3), ("INT", 130)] {
+        let server = RedisServer::start();
+        let script = "echo $$; cat > /dev/null; exit 3";
+        let mut running = Running::script(&server.url(), &["a"], script);
+        let command = running.line();
+        server.freeze();
+        running.close_stdin();
+        until("the end of the command", || state(&command).is_none());
+        running.signal(signal);
+        let end = running.end();
+        assert_eq!(end.code, Some(code), "{signal}: {end:?}");
+        assert!(end.stderr.contains("was not confirmed"), "{signal}: {end:?}");
+        assert!(end.stderr.contains("frees it within 30s"), "{signal}: {end:?}");
+    }
 }
 
 /// Without a command, there is nothing to wait for. The first waiter of another process must not
@@ -64,7 +99,7 @@ fn a_signal_while_waiting_leaves_no_place_in_the_queue() {
         waiter.signal(signal);
         let end = waiter.end();
         fastest = fastest.min(sent.elapsed());
-        assert!(end.code.is_some_and(|code| code > 128) && end.stdout.is_empty(), "{end:?}");
+        assert!(end.signal.is_some() && end.stdout.is_empty(), "{end:?}");
         assert_eq!(queue_length(&url), 0, "{signal}");
         assert!(sent.elapsed() < Duration::from_secs(4), "the place may have lapsed");
     }

@@ -13,7 +13,7 @@ use lockcore_testkit::RedisServer;
 
 use crate::{
     program::{End, Running, code, is_free, kill, lockctl, shown, state, until},
-    tmux::Tmux,
+    tmux::{PROMPT, Tmux},
 };
 
 /// `lockctl` with `arguments`, quoted for a shell, as the leader of a session on a terminal of its
@@ -129,6 +129,110 @@ fn a_shell_stops_and_continues_a_script_that_runs_the_command() {
     tmux.command("fg");
     tmux.command("hello");
     tmux.until_shown(&["got <hello>\non\n"]);
+}
+
+/// A shell lets its background processes ignore Ctrl-C, which `env` undoes.
+#[test]
+fn the_keys_reach_lockctl_once_the_command_has_ended() {
+    let server = RedisServer::start();
+    let tmux = Tmux::start(&server.url(), 80, 24);
+    tmux.command(r#""$LOCKCTL" run a -- sh -c 'env --default-signal sleep 600 & exit 5'"#);
+    tmux.until_shown(&["still run"]);
+    tmux.press(&["C-z"]);
+    tmux.until_shown(&["Stopped"]);
+    tmux.command("fg");
+    tmux.until("its job", |screen| !screen.trim_end().ends_with(&format!("{PROMPT} fg")));
+    tmux.press(&["C-c"]);
+    tmux.until("the prompt", |screen| screen.trim_end().ends_with(PROMPT));
+    tmux.command("echo code $?");
+    tmux.until_shown(&["code 130"]);
+    assert!(is_free(&server.url(), "a", &[]));
+}
+
+/// A shell ends its script if a process of it has died of the signal, and `bash` only if it has got
+/// the signal itself as well.
+fn is_ended_by_ctrl_c(server: &RedisServer, script: &str, is_time: impl Fn(&Tmux)) {
+    let file = server.directory().join("job");
+    fs::write(&file, script).unwrap();
+    for shell in ["bash", "sh"] {
+        let tmux = Tmux::start(&server.url(), 80, 24);
+        tmux.command(&format!("{shell} {}", file.display()));
+        is_time(&tmux);
+        tmux.press(&["C-c"]);
+        let screen = tmux.until("the prompt", |screen| screen.trim_end().ends_with(PROMPT));
+        assert!(!screen.contains("after"), "{screen}");
+        tmux.command("echo code $?");
+        tmux.until_shown(&["code 130"]);
+        assert!(is_free(&server.url(), "a", &[]));
+    }
+}
+
+#[test]
+fn the_key_for_interrupting_ends_a_script_whose_command_it_ends() {
+    let server = RedisServer::start();
+    let script = r#"for i in 1 2; do
+        "$LOCKCTL" run a -- sh -c 'echo ready; exec sleep 600'; echo after $i; done"#;
+    is_ended_by_ctrl_c(&server, script, |tmux| _ = tmux.until_shown(&["ready\n"]));
+}
+
+/// The code of the command would let the script go on.
+#[test]
+fn the_key_for_interrupting_ends_a_script_whose_command_has_left_processes_behind() {
+    let server = RedisServer::start();
+    let script = r#"for i in 1 2; do
+        "$LOCKCTL" run a -- sh -c 'sleep 600 & :'; echo after $i; done"#;
+    is_ended_by_ctrl_c(&server, script, |tmux| _ = tmux.until_shown(&["still run"]));
+}
+
+/// The key reaches the command only, and that ends.
+#[test]
+fn the_key_for_interrupting_ends_the_rest_of_the_time_too() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let script = "run --at-least 600 a -- sh -c 'echo pids $$ $PPID; exec sleep 600'";
+    let mut running = on_terminal(&url, script);
+    let [command, own] = &pids(&mut running);
+    until("the loan", || foreground(own).as_ref() == Some(command));
+    running.tell("\u{3}");
+    wait_for(&mut running, "a is not released");
+    until("the end of lockctl", || running.is_over());
+    assert_eq!(running.end().code, Some(130));
+    assert!(!is_free(&url, "a", &[]));
+}
+
+#[test]
+fn the_key_for_interrupting_ends_the_scripts_of_nested_runs() {
+    let server = RedisServer::start();
+    let script = r#""$LOCKCTL" run a -- "${BASH:-sh}" -c '
+        "$LOCKCTL" run b -- sh -c "echo ready; exec sleep 600"; echo after inner'; echo after"#;
+    is_ended_by_ctrl_c(&server, script, |tmux| _ = tmux.until_shown(&["ready\n"]));
+}
+
+#[test]
+fn the_key_for_interrupting_ends_a_script_that_waits_for_the_lock() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let _holder = Running::inside(&url, &["--fair", "b"]);
+    let script = r#""$LOCKCTL" run --fair b -- true; echo after"#;
+    is_ended_by_ctrl_c(&server, script, |_| {
+        until("the place in the queue", || {
+            shown(&url, "b")["queue"].as_array().is_some_and(|queue| queue.len() == 1)
+        });
+    });
+}
+
+/// A signal to `lockctl` alone is not meant for the script.
+#[test]
+fn a_signal_that_is_no_key_does_not_reach_the_script() {
+    let server = RedisServer::start();
+    let script = r#"trap 'echo caught' INT
+        "$LOCKCTL" run a -- sh -c 'echo pids $$ $PPID; exec sleep 600'; echo after $?"#;
+    let mut running = script_on_terminal(&server.url(), script);
+    let [command, own] = &pids(&mut running);
+    until("the loan", || foreground(own).as_ref() == Some(command));
+    kill("INT", own);
+    assert_eq!(running.line(), "after 130");
+    assert_eq!(running.end().code, Some(0));
 }
 
 /// The command and its `lockctl`, of which the command tells with `echo pids $$ $PPID`.
@@ -255,6 +359,50 @@ fn the_terminal_is_given_back() {
     running.tell("again\n");
     wait_for(&mut running, "got <again>");
     assert_eq!(running.end().code, Some(0));
+}
+
+/// The command of the inner run has the terminal when the outer command ends, and gives it back to
+/// the group of that.
+#[test]
+fn the_terminal_is_given_back_after_a_signal_to_the_outer_of_nested_runs() {
+    let server = RedisServer::start();
+    let file = server.directory().join("job");
+    let script = r#""$LOCKCTL" run a -- sh -c 'echo outer $PPID
+        "$LOCKCTL" run b -- sh -c "echo inner \$\$; exec sleep 600"; :'; read x; echo "got <$x>""#;
+    fs::write(&file, script).unwrap();
+    let tmux = Tmux::start(&server.url(), 80, 24);
+    tmux.command(&format!("bash {}", file.display()));
+    let screen = tmux.until_shown(&["inner "]);
+    let [outer, inner] = ["outer ", "inner "].map(|word| {
+        let line = screen.lines().find_map(|line| line.strip_prefix(word));
+        line.expect("a process").trim().to_owned()
+    });
+    until("the loan", || foreground(&inner).as_ref() == Some(&inner));
+    kill("TERM", &outer);
+    until("the end of lockctl", || state(&outer).is_none());
+    tmux.command("again");
+    tmux.until_shown(&["got <again>"]);
+}
+
+/// A shell with job control brings its command to the foreground itself.
+#[test]
+fn the_keys_reach_lockctl_once_a_shell_with_jobs_was_killed() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let script = r#"run a -- sh -c 'echo pids $$ $PPID; set -m; sleep 600; :'"#;
+    let mut running = on_terminal(&url, script);
+    let [command, own] = &pids(&mut running);
+    until("the job", || {
+        let foreground = foreground(own);
+        foreground.is_some_and(|group| group != *own && group != *command)
+    });
+    kill("KILL", command);
+    wait_for(&mut running, "still run");
+    until("the terminal", || foreground(own).as_ref() == Some(own));
+    running.tell("\u{3}");
+    until("the end of lockctl", || running.is_over());
+    assert_eq!(running.end().code, Some(130));
+    assert!(is_free(&url, "a", &[]));
 }
 
 /// While the command is in the foreground, a message of `lockctl` comes from the background.

@@ -259,6 +259,18 @@ fn a_terminal_that_goes_away_ends_top_like_its_signal() {
     assert_eq!(top.wait().unwrap().code(), Some(129));
 }
 
+/// The interval of the samples is much longer.
+#[test]
+fn a_notice_goes_away_by_itself() {
+    let server = RedisServer::start();
+    let tmux = Tmux::start(&server.url(), 80, 24);
+    tmux.command(r#""$LOCKCTL" top --interval 600"#);
+    tmux.until_shown(&["no name is in use"]);
+    tmux.write("f");
+    tmux.until_shown(&["select a name first"]);
+    tmux.until("the end of the notice", |screen| !screen.contains("select a name first"));
+}
+
 /// The process that the shell has started.
 fn child_of(shell: &str) -> String {
     let children = std::fs::read_to_string(format!("/proc/{shell}/task/{shell}/children"));

@@ -48,6 +48,8 @@ pub(super) struct Supervisor<'a> {
     group: Group,
     children: unix::Signal,
     terminal: Option<Terminal>,
+    /// Set when the command has ended: `true` if it had the terminal then.
+    was_in_foreground: Option<bool>,
     danger: Danger,
     on_lost: OnLost,
     kill_after: Option<Duration>,
@@ -61,6 +63,8 @@ pub(super) struct Supervisor<'a> {
     is_stopped_on_purpose: bool,
     /// Set if a signal has asked the command to end.
     is_asked_to_end: bool,
+    /// The signal that has asked processes to end that the command has left behind.
+    signal_after_end: Option<Signal>,
     /// Set if the command is ended because the hold is lost, or may be lost soon.
     is_ended_for_loss: bool,
     is_loss_told: bool,
@@ -91,6 +95,7 @@ impl<'a> Supervisor<'a> {
             group,
             children,
             terminal: Terminal::of_standard_streams(),
+            was_in_foreground: None,
             danger,
             on_lost: args.on_lost,
             kill_after: args.kill_after,
@@ -99,6 +104,7 @@ impl<'a> Supervisor<'a> {
             killed_at: None,
             is_stopped_on_purpose: false,
             is_asked_to_end: false,
+            signal_after_end: None,
             is_ended_for_loss: false,
             is_loss_told: false,
             is_rest_told: false,
@@ -116,9 +122,10 @@ impl<'a> Supervisor<'a> {
         self.is_ended_for_loss
     }
 
-    /// Returns `true` if a signal has asked the command to end.
+    /// Returns `true` if a signal has asked the command to end, be it with a key of the terminal,
+    /// which only the command gets.
     pub(super) fn was_asked_to_end(&self) -> bool {
-        self.is_asked_to_end
+        self.is_asked_to_end || self.exit().is_by_key()
     }
 
     /// Returns `true` if processes that were killed may still be inside.
@@ -126,7 +133,7 @@ impl<'a> Supervisor<'a> {
         self.is_given_up
     }
 
-    /// Waits until the group is gone, and returns the exit code of the command.
+    /// Waits until the group is gone, and returns how the command has ended.
     ///
     /// # Cancel safety
     /// Not cancel safe: nobody would watch the command.
@@ -153,7 +160,7 @@ impl<'a> Supervisor<'a> {
                 self.on_loss(LossReason::LeaseEnded, since_boot());
             }
             if self.is_over(since_boot()) {
-                return self.group.exit().unwrap_or(Exit::LOST);
+                return self.exit();
             }
             let look_in = self.look(since_boot());
             match reaped {
@@ -175,6 +182,17 @@ impl<'a> Supervisor<'a> {
                 _ = self.children.recv() => {}
                 () = sleep(look_in) => {}
             }
+        }
+    }
+
+    fn exit(&self) -> Exit {
+        let Some(exit) = self.group.exit() else { return Exit::LOST };
+        match self.signal_after_end {
+            Some(signal) => exit.or_interrupted(Exit::by_signal(signal.as_raw())),
+            // The signal was passed on, so that it was not a key.
+            None if self.is_asked_to_end => exit,
+            None if self.was_in_foreground == Some(true) => exit.in_foreground(),
+            None => exit,
         }
     }
 
@@ -279,7 +297,7 @@ impl<'a> Supervisor<'a> {
             // A signal may have killed the group already, but that reaches fewer processes.
             self.killed_at = None;
             if !patience.is_zero() {
-                self.group.ask_all_to_end(Signal::TERM);
+                self.group.ask_all_to_end(Signal::TERM, Reach::All);
             }
         }
     }
@@ -292,6 +310,9 @@ impl<'a> Supervisor<'a> {
         match signal {
             Signal::TERM | Signal::INT | Signal::HUP | Signal::QUIT => {
                 self.is_asked_to_end = true;
+                if self.group.exit().is_some() {
+                    self.signal_after_end.get_or_insert(signal);
+                }
                 self.group.ask_to_end(signal);
                 if let Some(time) = self.kill_after {
                     self.kill_by(since_boot().saturating_add(time));
@@ -324,6 +345,15 @@ impl<'a> Supervisor<'a> {
             Reaped::Nothing => {}
             Reaped::Stopped(signal) => self.is_stopped_on_purpose = is_on_purpose(signal),
             Reaped::Continued => self.is_stopped_on_purpose = false,
+        }
+        if self.group.exit().is_some() {
+            if let (Some(terminal), None) = (&self.terminal, self.was_in_foreground) {
+                self.was_in_foreground = Some(terminal.is_with(self.group.id()));
+            }
+            // Processes that were left behind run in the background, as with a shell, and the keys
+            // have to reach this process. This happens at each look, because a nested run among
+            // them brings its own group to the foreground when its command ends.
+            self.take_back();
         }
         reaped
     }
@@ -362,10 +392,14 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Takes the terminal back from the command.
+    /// Takes the terminal back from the command, and once it has ended, from all that it has
+    /// started.
     fn take_back(&self) {
+        let has_ended = self.group.exit().is_some();
+        let is_of_command =
+            |group| group == self.group.id() || has_ended && self.group.has_started(group);
         if let Some(terminal) = &self.terminal {
-            terminal.take_back(self.group.id());
+            terminal.take_back(is_of_command);
         }
     }
 
@@ -374,15 +408,20 @@ impl<'a> Supervisor<'a> {
     fn go_on(&mut self) {
         // If the hold has not survived that, the command must not go on.
         self.look_at_lease(since_boot());
+        if let Some(terminal) = &self.terminal {
+            terminal.forget();
+        }
         if !self.is_ended_for_loss {
             self.lend();
-            self.group.signal(Signal::CONT);
+            self.group.go_on();
         }
     }
 
-    /// Lends the terminal to the command. Returns `false` if it is not in the foreground then.
+    /// Lends the terminal to the command, unless that has ended. Returns `false` if it is not in
+    /// the foreground then.
     fn lend(&self) -> bool {
-        self.terminal.as_ref().is_some_and(|terminal| terminal.lend(self.group.id()))
+        let terminal = self.terminal.as_ref().filter(|_| self.group.exit().is_none());
+        terminal.is_some_and(|terminal| terminal.lend(self.group.id()))
     }
 }
 
