@@ -136,7 +136,9 @@ fn a_server_that_is_killed_makes_alerts_fire() {
     let server = Prometheus::start(example.address(), &rules_in_seconds()).unwrap();
     wait_for(&server, "lockcore:backend_errors:ratio5m");
     redis.kill();
-    for alert in ["LockcoreBackendErrors", "LockcoreTimeouts"] {
+    for alert in ["LockcoreBackendErrors", "LockcoreRenewalsFailing", "LockcoreTimeouts"] {
         wait_for_alert(&server, alert);
     }
+    let failed = r#"lockcore_backend_seconds_count{operation="renew",outcome="error"} > 0"#;
+    wait_for(&server, failed);
 }
