@@ -15,10 +15,12 @@
 mod actor;
 mod beliefs;
 mod chance;
+mod draw;
 mod entropy;
 mod noise;
 mod panics;
 mod plan;
+mod scenario;
 mod schedules;
 mod search;
 mod trace;

@@ -25,12 +25,7 @@ use std::{
     time::Instant,
 };
 
-use crate::{
-    chance::Chance,
-    number, panics,
-    plan::{Leave, Scenario},
-    world,
-};
+use crate::{chance::Chance, number, panics, plan::Leave, scenario::Scenario, world};
 
 /// The numbers of turns of the first hold.
 const HELD: [usize; 5] = [0, 1, 3, 6, 12];

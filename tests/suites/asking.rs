@@ -2,7 +2,10 @@
 
 use std::pin::Pin;
 
-use lockcore::{BackendErrorKind, Lock, LockError, LockGuard, Locks, LossReason, MultiLock, Owner};
+use lockcore::{
+    BackendErrorKind, Lock, LockError, LockGuard, Locks, LossReason, MultiGuard, MultiLock, Owner,
+    Semaphore,
+};
 use lockcore_memory::MemoryBackend;
 use lockcore_testkit::{Fault, Faulty, Op, poll_times};
 use tokio::task::JoinHandle;
@@ -292,5 +295,44 @@ async fn generic_and_boxed_bodies_can_be_spawned() {
     tokio::time::sleep(SECOND).await;
     dropped.abort();
     drop(other.lock("a").acquire().await.unwrap());
+    assert_all_free(&store).await;
+}
+
+fn spawned_with_permit<F, T>(semaphore: &Semaphore, body: F) -> JoinHandle<Result<T, LockError>>
+where
+    F: for<'a> FnOnce(&'a LockGuard) -> Pin<Box<dyn Future<Output = T> + Send + 'a>>,
+    F: Send + 'static,
+    T: Send + 'static,
+{
+    tokio::spawn(semaphore.run_boxed(body))
+}
+
+fn spawned_with_all<F, T>(locks: &MultiLock, body: F) -> JoinHandle<Result<T, LockError>>
+where
+    F: for<'a> FnOnce(&'a MultiGuard) -> Pin<Box<dyn Future<Output = T> + Send + 'a>>,
+    F: Send + 'static,
+    T: Send + 'static,
+{
+    tokio::spawn(locks.run_boxed(body))
+}
+
+#[tokio::test(start_paused = true)]
+async fn generic_bodies_can_be_spawned_with_permits_and_with_several_locks() {
+    let (store, one, other) = two_clients();
+    let semaphore = one.semaphore("s", 2);
+    let taken = spawned_with_permit(&semaphore, {
+        let semaphore = semaphore.clone();
+        move |_| Box::pin(async move { semaphore.available().await })
+    });
+    assert_eq!(taken.await.unwrap().unwrap().unwrap(), 1);
+
+    let locks = one.multi_lock(["a", "b"]);
+    let held = spawned_with_all(&locks, move |guard| {
+        Box::pin(async move {
+            let taken = other.lock("b").try_acquire().await?;
+            Ok::<_, LockError>(guard.is_held() && taken.is_none())
+        })
+    });
+    assert!(held.await.unwrap().unwrap().unwrap());
     assert_all_free(&store).await;
 }

@@ -16,7 +16,7 @@ mod core;
 mod core_regressions;
 mod direct_grant;
 mod extending;
-mod faulty_suite;
+mod faulty;
 mod hand_over;
 mod hooked;
 mod kit_catches;

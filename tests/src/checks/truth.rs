@@ -371,6 +371,19 @@ mod tests {
     }
 
     #[test]
+    fn a_hold_whose_end_is_before_its_beginning_by_the_clock_lasts_no_time() {
+        let lines = [
+            r#"+100.500000 [0 lua] "HSET" "a" "x:1" "1""#,
+            r#"+100.500000 [0 lua] "PEXPIREAT" "a" "100200""#,
+            r#"+101.000000 [0 lua] "DEL" "a""#,
+            r#"+102.500000 [0 lua] "HSET" "a" "y:1" "1""#,
+            r#"+102.500000 [0 lua] "PEXPIREAT" "a" "102200""#,
+            r#"+102.600000 [0 lua] "HDEL" "a" "y:1""#,
+        ];
+        assert_eq!(stored(&lines), [held("a", "x:1", 500, 500), held("a", "y:1", 2500, 2500)]);
+    }
+
+    #[test]
     fn a_hold_that_is_restored_begins_if_there_was_none() {
         let lines = [
             r#"+100.000000 [0 127.0.0.1:40000] "RESTORE" "a" "2000" "\x04\x01\x03x:1\x011\x06\x00\xf8\"1""#,

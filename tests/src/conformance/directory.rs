@@ -138,12 +138,18 @@ pub async fn a_name_whose_lease_has_ended_is_not_reported<F: Fixture>(fixture: &
     let (scene, capabilities) = (Scene::of(fixture).await, fixture.client().await.capabilities());
     let mut ended = Vec::new();
     for mode in modes().into_iter().filter(|mode| capabilities.supports(*mode)) {
-        let (name, holds) = (unique_name(""), [stranger(), stranger()]);
-        scene.one(&holds[0]).under(&name).in_mode(mode).enters_for(scene.brief()).await;
-        if mode == Mode::Fair {
-            scene.two(&holds[1]).under(&name).in_mode(mode).queues_for(scene.brief()).await;
-        }
+        let name = unique_name("");
+        scene.one(&stranger()).under(&name).in_mode(mode).enters_for(scene.brief()).await;
         ended.push((name, mode));
+    }
+    if capabilities.supports(Mode::Fair) {
+        // A place in the queue, whose time ends as well.
+        let (name, hold, next) = (unique_name(""), stranger(), stranger());
+        let holder = scene.one(&hold).under(&name).in_mode(Mode::Fair);
+        holder.enters().await;
+        scene.two(&next).under(&name).in_mode(Mode::Fair).queues_for(scene.brief()).await;
+        holder.releases().await;
+        ended.push((name, Mode::Fair));
     }
     fixture.pass(2 * scene.brief() + Duration::from_millis(5)).await;
     let reported = names(&scene.two).await;

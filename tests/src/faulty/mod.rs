@@ -134,8 +134,8 @@ pub struct Faults {
     script: Arc<Mutex<Script>>,
     /// Counts interruptions, and says whether the subscriptions are interrupted now.
     line: Arc<watch::Sender<Line>>,
-    /// Notifies [`reached`](Self::reached) of every call.
-    called: Arc<watch::Sender<()>>,
+    /// Notifies [`reached`](Self::reached) and [`ended`](Self::ended) of every call and every end.
+    changed: Arc<watch::Sender<()>>,
 }
 
 #[derive(Debug, Default)]
@@ -144,6 +144,24 @@ struct Script {
     next: HashMap<Op, VecDeque<Option<Fault>>>,
     every: HashMap<Op, Fault>,
     calls: HashMap<Op, usize>,
+    ended: HashMap<Op, usize>,
+}
+
+fn count(counts: &HashMap<Op, usize>, op: Op) -> usize {
+    counts.get(&op).copied().unwrap_or(0)
+}
+
+/// Counts a call as ended when dropped.
+struct EndOnDrop<'a> {
+    faults: &'a Faults,
+    op: Op,
+}
+
+impl Drop for EndOnDrop<'_> {
+    fn drop(&mut self) {
+        *self.faults.script().ended.entry(self.op).or_default() += 1;
+        self.faults.changed.send_replace(());
+    }
 }
 
 /// The connection that delivers wake-ups.
@@ -178,6 +196,7 @@ impl<B> Faulty<B> {
         E: Future<Output = Result<T, BackendError>> + Send + 'static,
     {
         let fault = self.faults.due(op);
+        let _ended = EndOnDrop { faults: &self.faults, op };
         let effect = effect(self.backend.clone());
         match fault {
             None => effect.await,
@@ -239,7 +258,7 @@ impl Faults {
         Self {
             script: Arc::default(),
             line: Arc::new(watch::Sender::default()),
-            called: Arc::new(watch::Sender::default()),
+            changed: Arc::new(watch::Sender::default()),
         }
     }
 
@@ -274,7 +293,7 @@ impl Faults {
     /// The number of calls of `op` so far, with a fault or without.
     #[must_use]
     pub fn calls(&self, op: Op) -> usize {
-        self.script().calls.get(&op).copied().unwrap_or(0)
+        count(&self.script().calls, op)
     }
 
     /// The number of calls of any kind so far, without wake-ups.
@@ -289,9 +308,23 @@ impl Faults {
     /// # Cancel safety
     /// This method is cancel safe.
     pub async fn reached(&self, op: Op, calls: usize) {
-        let mut called = self.called.subscribe();
+        self.until(|script| count(&script.calls, op) >= calls).await;
+    }
+
+    /// Completes when at least `calls` calls of `op` have ended: they were answered, or their
+    /// callers dropped them. The effect of a call may come later ([`Fault::Straggles`]) or never.
+    /// [`Op::Woken`] has no end.
+    ///
+    /// # Cancel safety
+    /// This method is cancel safe.
+    pub async fn ended(&self, op: Op, calls: usize) {
+        self.until(|script| count(&script.ended, op) >= calls).await;
+    }
+
+    async fn until(&self, condition: impl Fn(&Script) -> bool) {
+        let mut changed = self.changed.subscribe();
         // `self` contains the sender, so it cannot be closed.
-        let _ = called.wait_for(|()| self.calls(op) >= calls).await;
+        let _ = changed.wait_for(|()| condition(&self.script())).await;
     }
 
     /// Interrupts all current and future subscriptions: no wake-up arrives, and those in the
@@ -315,7 +348,7 @@ impl Faults {
         let scripted = script.next.get_mut(&op).and_then(VecDeque::pop_front);
         let fault = scripted.unwrap_or_else(|| script.every.get(&op).copied());
         drop(script);
-        self.called.send_replace(());
+        self.changed.send_replace(());
         fault
     }
 }

@@ -70,6 +70,11 @@ async fn an_endpoint_that_is_none_is_refused() {
         (format!("http://shop:{PASSWORD}@etcd:2379"), "give user and password with `user`"),
         ("ftp://etcd:2379".to_owned(), "ftp://etcd:2379"),
         ("etcd:2379/keys".to_owned(), "host:port"),
+        ("etcd:2379x".to_owned(), "host:port"),
+        ("etcd:+2379".to_owned(), "host:port"),
+        ("etcd:".to_owned(), "host:port"),
+        ("etcd:65536".to_owned(), "host:port"),
+        ("::1:2379".to_owned(), "host:port"),
         (String::new(), "host:port"),
     ] {
         let error = fails(EtcdBackend::builder([endpoint])).await;

@@ -106,6 +106,57 @@ async fn a_nested_hold_has_the_token_of_the_outermost_one() {
     }
 }
 
+/// The members that answer could agree on an earlier one by themselves.
+#[tokio::test(start_paused = true)]
+async fn a_repetition_has_no_earlier_token_whoever_answers() {
+    for late in 0..3 {
+        let bench = Bench::new(3);
+        for (member, ahead) in [(0, 500), (1, 100), (2, 900)] {
+            bench.stores[member].raise_token(&name(), far(ahead)).await.unwrap();
+        }
+        bench.faults[late].next(Op::Acquire, Fault::Delay(100 * MS));
+        let mut last = enters(&bench.quorum, "a:1").await;
+        tokio::time::sleep(100 * MS).await;
+        for silent in [None, Some(0), Some(1), Some(2), None] {
+            if let Some(silent) = silent {
+                bench.faults[silent].next(Op::Acquire, Fault::Delay(100 * MS));
+            }
+            let token = enters(&bench.quorum, "a:1").await;
+            assert!(token >= last, "{token} after {last}, first without {late}, now {silent:?}");
+            last = token;
+            tokio::time::sleep(100 * MS).await;
+        }
+        bench.quorum.release(&release("a:1")).await.unwrap();
+        bench.faults[late].every(Op::Acquire, Fault::Refuse(BackendErrorKind::Unavailable));
+        let next = enters(&bench.other(), "b:1").await;
+        assert!(next > last, "{next} after {last}, first without {late}");
+    }
+}
+
+/// The repetition that is given up knows no token yet.
+#[tokio::test(start_paused = true)]
+async fn a_repetition_that_is_given_up_forgets_no_token() {
+    for (late, silent) in (0..3).flat_map(|late| (0..3).map(move |silent| (late, silent))) {
+        let bench = Bench::new(3);
+        for (member, ahead) in [(0, 500), (1, 100), (2, 900)] {
+            bench.stores[member].raise_token(&name(), far(ahead)).await.unwrap();
+        }
+        bench.faults[late].next(Op::Acquire, Fault::Delay(100 * MS));
+        let first = enters(&bench.quorum, "a:1").await;
+        tokio::time::sleep(100 * MS).await;
+        for member in 0..3 {
+            bench.faults[member].next(Op::Acquire, Fault::DelayReply(50 * MS));
+        }
+        let request = request("a:1");
+        let repeating = tokio::time::timeout(20 * MS, bench.quorum.acquire(&request));
+        assert!(repeating.await.is_err(), "it is not answered in time");
+        tokio::time::sleep(100 * MS).await;
+        bench.faults[silent].next(Op::Acquire, Fault::Delay(100 * MS));
+        let token = enters(&bench.quorum, "a:1").await;
+        assert!(token >= first, "{token} after {first}, first without {late}, now {silent}");
+    }
+}
+
 /// That one may issue a later token.
 #[tokio::test(start_paused = true)]
 async fn a_nested_hold_has_that_token_also_after_the_grant_of_a_late_member() {

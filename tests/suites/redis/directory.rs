@@ -268,6 +268,45 @@ async fn missing_rights_are_named_and_unreadable_keys_are_passed_over() {
     directory(&backend).remove_client("id").await.unwrap();
 }
 
+/// One that somebody else has written does not hide those of the clients.
+#[tokio::test]
+async fn a_record_that_cannot_be_read_hides_no_other() {
+    const IDS: &str = "lockcore_clients:{clients}";
+    let server = RedisServer::start();
+    let backend = connect(&server).await;
+    directory(&backend).put_client("z", "record", Duration::from_secs(60)).await.unwrap();
+    let _: i64 = server.query(&["ZADD", IDS, "0", "a", "0", "b"]).await;
+    let _: i64 = server.query(&["RPUSH", "lockcore_client:{clients}:a", "a list"]).await;
+    let garbage = r"return redis.call('SET', KEYS[1], '\255{')";
+    let _: () = server.query(&["EVAL", garbage, "1", "lockcore_client:{clients}:b"]).await;
+    let page = directory(&backend).clients(&Start::Beginning).await.unwrap();
+    let expected = [("a", ""), ("b", "\u{fffd}{"), ("z", "record")];
+    assert_eq!(page.entries, expected.map(|(id, record)| (id.to_owned(), record.to_owned())));
+}
+
+/// The list is read in pages of 32.
+#[tokio::test]
+async fn ids_that_end_a_page_may_be_any_bytes() {
+    for odd in ["1 a", "1\\255", "\\0", "(", "1\\r\\n"] {
+        let server = RedisServer::start();
+        let backend = connect(&server).await;
+        directory(&backend).put_client("z", "record", Duration::from_secs(60)).await.unwrap();
+        let fill = format!(
+            "for n = 0, 30 do redis.call('ZADD', KEYS[1], 0, '0' .. string.char(65 + n)) end
+             redis.call('ZADD', KEYS[1], 0, '{odd}')"
+        );
+        let _: () = server.query(&["EVAL", &fill, "1", "lockcore_clients:{clients}"]).await;
+        let (mut found, mut start) = (Vec::new(), Start::Beginning);
+        loop {
+            let page = directory(&backend).clients(&start).await.unwrap();
+            found.extend(page.entries.into_iter().map(|(id, _)| id));
+            let Some(next) = page.next else { break };
+            start = Start::At(next);
+        }
+        assert_eq!(found, ["z"], "behind {odd:?}");
+    }
+}
+
 #[tokio::test]
 async fn ids_of_clients_that_are_gone_are_forgotten() {
     let server = RedisServer::start();

@@ -9,7 +9,10 @@ use std::{
 };
 
 use lockcore::{LockError, LockGuard, Locks, LossReason, Mode, Owner, backend::Backend};
-use lockcore_testkit::{Fault, Faulty, Feature, Op, RedisServer, poll_times, server_lacks};
+use lockcore_redis::RedisBackend;
+use lockcore_testkit::{
+    Fault, Faulty, Feature, On, Op, Proxy, RedisServer, poll_times, server_lacks,
+};
 
 use crate::steps::{enters, hold, releases, request, state};
 use crate::support::{
@@ -111,6 +114,22 @@ async fn a_server_that_is_down_is_reported_after_the_time_that_was_asked_for() {
     server.restart();
     locks.lock("down").acquire().await.unwrap().release().await.unwrap();
     assert_nothing_left(&server).await;
+}
+
+/// However long the user would wait for a reply: the next request goes through a new connection.
+#[tokio::test]
+async fn a_connection_that_falls_silent_is_given_up() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port()).await.unwrap();
+    let longest = Duration::MAX;
+    let builder = RedisBackend::builder().url(proxy.url());
+    let backend = builder.connect_timeout(longest).response_timeout(longest).connect().await;
+    let locks = Locks::new(backend.unwrap());
+    locks.lock("a").acquire().await.unwrap().release().await.unwrap();
+    proxy.freeze(On::All);
+    // Waits for the reply and then for nothing else.
+    let acquired = tokio::time::timeout(Duration::from_secs(12), locks.lock("a").acquire()).await;
+    acquired.expect("the silent connection is used again").unwrap().release().await.unwrap();
 }
 
 #[tokio::test]
@@ -395,6 +414,29 @@ fn a_guard_dropped_outside_of_a_runtime_is_released() {
             .await
             .unwrap();
         assert_nothing_left(&server).await;
+    });
+}
+
+/// The core gives each of the callers up before such an attempt is.
+#[test]
+fn an_attempt_to_connect_on_a_runtime_that_is_not_driven_keeps_nobody_out() {
+    const LIMIT: Duration = Duration::from_millis(2500);
+    let server = RedisServer::start();
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (stalled, driven) = (runtime(), runtime());
+    let backend = RedisBackend::builder().url(server.url()).connect_timeout(Duration::from_secs(1));
+    let locks = stalled.block_on(async {
+        let connected = backend.response_timeout(Duration::from_secs(2)).connect().await.unwrap();
+        Locks::builder(connected).retry_for(Duration::from_secs(30)).build().unwrap()
+    });
+    server.freeze();
+    // The connection is given up after 2 s without an answer. So the next one is being opened.
+    let waited = stalled.block_on(async { locks.lock("any").acquire_timeout(LIMIT).await });
+    assert!(waited.is_err());
+    server.thaw();
+    driven.block_on(async {
+        let guard = soon("a connection of its own", locks.lock("any").acquire()).await.unwrap();
+        guard.release().await.unwrap();
     });
 }
 

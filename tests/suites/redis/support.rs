@@ -64,3 +64,9 @@ pub(crate) async fn assert_nothing_left(server: &RedisServer) {
     assert_eq!(server.keys_without_expiry().await, Vec::<String>::new());
     until("the last unsubscription", || async { server.channels().await.is_empty() }).await;
 }
+
+/// The number of connections that a server has accepted, according to its `INFO stats`.
+pub(crate) fn connections_received(stats: &str) -> u32 {
+    let line = stats.lines().find(|line| line.starts_with("total_connections_received"));
+    line.unwrap().split(':').nth(1).unwrap().parse().unwrap()
+}

@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use lockcore::{BackendErrorKind, LockError, Locks};
+use lockcore::{
+    BackendError, BackendErrorKind, LockError, LockName, Locks,
+    backend::{Backend, HoldId, SubscribeRequest},
+};
 use lockcore_redis::{ClusterMessages, RedisBackend};
 use lockcore_testkit::{Feature, RedisCluster, RedisServer, server_lacks};
 
@@ -133,25 +136,86 @@ async fn refusal(locks: &Locks, name: &str) -> String {
     }
 }
 
+/// On all nodes: while a cluster is upgraded, one may lack them, and it need not be the first to be
+/// asked.
 #[tokio::test]
 async fn sharded_messages_need_nodes_that_have_them() {
-    let user = ["ACL", "SETUSER", "worker", "on", ">secret", "~*", "&*", "+@all"];
     let cluster = RedisCluster::builder().replicas_each(0).start().await;
-    for node in 0..3 {
-        let node = cluster.node(node);
-        node.query::<()>(&[&user[..], &["-pubsub|shardnumsub"]].concat()).await;
-    }
     let nodes = cluster.addresses();
-    let url = format!("redis+cluster://worker:secret@{}", nodes.join(","));
-    let builder = || RedisBackend::builder().url(&url);
-    for messages in [ClusterMessages::Sharded, ClusterMessages::Both] {
-        let error = builder().cluster_messages(messages).connect().await.unwrap_err();
-        assert_eq!(error.kind(), BackendErrorKind::Configuration, "{error}");
-        let shown = error.to_string();
-        assert!(nodes.iter().any(|node| shown.contains(node)), "{shown}");
-        assert!(shown.contains("+pubsub|shardnumsub") && !shown.contains("secret"), "{shown}");
+    for lacking in [&[0, 1, 2][..], &[0], &[1], &[2]] {
+        for node in 0..3 {
+            let user = ["ACL", "SETUSER", "worker", "reset", "on", ">secret", "~*", "&*", "+@all"];
+            let lacks = ["-pubsub|shardnumsub", "-ssubscribe", "-spublish"];
+            let lacks = if lacking.contains(&node) { &lacks[..] } else { &[] };
+            cluster.node(node).query::<()>(&[&user[..], lacks].concat()).await;
+        }
+        let url = format!("redis+cluster://worker:secret@{}", nodes.join(","));
+        let builder = || RedisBackend::builder().url(&url);
+        for messages in [ClusterMessages::Sharded, ClusterMessages::Both] {
+            let error = builder().cluster_messages(messages).connect().await.unwrap_err();
+            assert_eq!(error.kind(), BackendErrorKind::Configuration, "{error}");
+            let shown = error.to_string();
+            assert!(lacking.iter().any(|node| shown.contains(&nodes[*node])), "{shown}");
+            assert!(shown.contains("+pubsub|shardnumsub") && !shown.contains("secret"), "{shown}");
+        }
+        let backend = builder().connect().await.unwrap();
+        for number in 0..10 {
+            listens(&backend, &format!("plain-by-itself:{number}")).await.unwrap();
+        }
+        assert_works(backend, "plain-by-itself").await;
     }
-    assert_works(builder().connect().await.unwrap(), "plain-by-itself").await;
+}
+
+async fn listens(backend: &RedisBackend, name: &str) -> Result<(), BackendError> {
+    let request = SubscribeRequest::new(LockName::new(name).unwrap(), HoldId::unique("a:1"));
+    backend.subscribe(&request).await.map(drop)
+}
+
+/// The nodes tell clients to use hostnames, and have none.
+#[tokio::test]
+async fn nodes_without_hostnames_are_found_by_their_ip_addresses() {
+    // Both came with Redis 7.0.
+    if server_lacks(Feature::ShardedChannels) {
+        return;
+    }
+    let cluster = RedisCluster::builder().replicas_each(0).start().await;
+    let (slot, _, other) = places(&cluster, "lock").await;
+    let before = backend(&cluster).connect().await.unwrap();
+    prefer_hostnames(&cluster).await;
+    cluster.migrate_slot(slot, other).await;
+    let locks = Locks::new(before);
+    let guard = soon("it is found again", locks.lock("lock").acquire()).await.unwrap();
+    guard.release().await.unwrap();
+    assert_works(backend(&cluster).connect().await.unwrap(), "without-hostnames").await;
+}
+
+async fn prefer_hostnames(cluster: &RedisCluster) {
+    for node in 0..3 {
+        let preferred = ["CONFIG", "SET", "cluster-preferred-endpoint-type", "hostname"];
+        cluster.node(node).query::<()>(&preferred).await;
+    }
+}
+
+/// Where a slot is migrating to, only the redirection says.
+#[tokio::test]
+async fn a_migration_to_a_node_without_a_hostname_is_an_error_that_says_so() {
+    if server_lacks(Feature::ShardedChannels) {
+        return;
+    }
+    let cluster = RedisCluster::builder().replicas_each(0).start().await;
+    let (slot, owner, other) = places(&cluster, "lock").await;
+    let locks = builder(&cluster).await.retry_for(Duration::ZERO).build().unwrap();
+    prefer_hostnames(&cluster).await;
+    let id: String = cluster.node(other).query(&["CLUSTER", "MYID"]).await;
+    let set = ["CLUSTER", "SETSLOT", &slot.to_string(), "MIGRATING", &id];
+    cluster.node(owner).query::<()>(&set).await;
+    let LockError::Backend(error) = locks.lock("lock").acquire().await.unwrap_err() else {
+        panic!()
+    };
+    assert!(error.is_retryable() && !error.is_outcome_unknown(), "{error}");
+    for said in [&slot.to_string(), &cluster.addresses()[owner], "cluster-announce-hostname"] {
+        assert!(error.to_string().contains(said), "{error}");
+    }
 }
 
 /// A request that is redirected back and forth is given up, and retried for as long as the user
@@ -173,6 +237,9 @@ async fn nodes_that_do_not_agree_are_asked_a_few_times_only() {
     assert!(error.is_retryable() && !error.is_outcome_unknown(), "{error}");
     assert!(error.to_string().contains(&slot), "{error}");
     assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    let backend = backend(&cluster).connect().await.unwrap();
+    let error = listens(&backend, "lock").await.unwrap_err();
+    assert!(error.is_retryable(), "{error}");
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ use tokio::{
 };
 
 use super::{backend, listeners, name_at, places};
-use crate::support::{soon, until};
+use crate::support::{connections_received, soon, until};
 
 const PROMPT: Duration = Duration::from_secs(2);
 /// The minimum that reveals a missed wake-up.
@@ -214,4 +214,34 @@ async fn waiters_of_all_nodes_are_woken_when_a_node_comes_back() {
     soon("the waiter", waiting).await.unwrap().unwrap().release().await.unwrap();
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
     drop(guard);
+}
+
+/// The node refuses its channel, and serves the others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_channel_whose_slot_nobody_serves_does_not_silence_the_others() {
+    if server_lacks(Feature::ShardedChannels) {
+        return;
+    }
+    let options = ["--cluster-require-full-coverage", "no"];
+    let cluster = RedisCluster::builder().replicas_each(0).options(&options).start().await;
+    let (slot, node, _) = places(&cluster, "unserved").await;
+    let served = name_at(&cluster, node, "served").await;
+    let backend = backend(&cluster).connect().await.unwrap();
+    let (_unserved, mut woken) =
+        (listen(&backend, "unserved").await, listen(&backend, &served).await);
+    let node = cluster.node(node);
+    node.query::<()>(&["CLUSTER", "DELSLOTS", &slot.to_string()]).await;
+    soon("it may have missed something", woken.recv()).await.unwrap();
+    until("the served channel is back", || async {
+        let channels: Vec<String> = node.query(&["PUBSUB", "SHARDCHANNELS"]).await;
+        channels.iter().any(|channel| channel.contains(&served))
+    })
+    .await;
+    let connected =
+        || async { connections_received(&node.query::<String>(&["INFO", "stats"]).await) };
+    let before = connected().await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let new = connected().await - before;
+    // One of them may be of this test.
+    assert!(new <= 4, "{new} connections in a second");
 }

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use lockcore::{BackendErrorKind, Locks};
+use lockcore::{BackendErrorKind, LockError, Locks};
 use lockcore_redis::{Credentials, RedisBackend};
-use lockcore_testkit::{Feature, RedisSentinel, server_lacks};
+use lockcore_testkit::{Feature, RedisSentinel, RedisServer, server_lacks};
 
 use super::{backend, locks};
-use crate::support::{soon, until};
+use crate::support::{connections_received, soon, until};
 
 async fn works(locks: &Locks) {
     soon("a lock", locks.lock("any").acquire()).await.unwrap().release().await.unwrap();
@@ -84,6 +84,112 @@ async fn sentinels_that_others_name_are_asked_too() {
     group.server_mut(0).kill();
     assert_eq!(group.primary().await, 1);
     works(&locks).await;
+}
+
+/// `SENTINEL MONITOR` begins with the first epoch again, so that no number says which answer is newer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sentinels_that_are_pointed_at_another_primary_are_followed() {
+    let group = RedisSentinel::builder().replicas(1).start().await;
+    let (locks, name) = (locks(&group).await, group.master_name());
+    works(&locks).await;
+    let other = RedisServer::start();
+    let port = other.port().to_string();
+    for sentinel in 0..3 {
+        let sentinel = group.sentinel(sentinel);
+        sentinel.query::<()>(&["SENTINEL", "REMOVE", name]).await;
+        sentinel.query::<()>(&["SENTINEL", "MONITOR", name, "127.0.0.1", &port, "2"]).await;
+    }
+    until("the old primary is left", || async {
+        let guard = locks.lock("where").acquire().await.unwrap();
+        let is_there = other.query(&["EXISTS", "where"]).await;
+        // The connection may change in between, and the hold is lost then.
+        drop(guard.release().await);
+        is_there
+    })
+    .await;
+}
+
+/// As operators do to replace a primary.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sentinels_that_know_no_primary_any_more_may_know_one_soon() {
+    let group = RedisSentinel::builder().replicas(1).start().await;
+    let connected = backend(&group).connect().await.unwrap();
+    let locks = Locks::builder(connected).retry_for(Duration::ZERO).build().unwrap();
+    works(&locks).await;
+    let (name, port) = (group.master_name(), group.server(0).port().to_string());
+    for sentinel in 0..3 {
+        group.sentinel(sentinel).query::<()>(&["SENTINEL", "REMOVE", name]).await;
+    }
+    let _: i64 = group.server(0).query(&["CLIENT", "KILL", "TYPE", "normal"]).await;
+    until("an error of the Sentinels", || async {
+        match locks.lock("any").acquire().await {
+            Ok(guard) => {
+                guard.release().await.unwrap();
+                false
+            }
+            Err(error) => {
+                let LockError::Backend(error) = error else { panic!("{error}") };
+                assert!(error.is_retryable(), "{error}");
+                error.to_string().contains(name)
+            }
+        }
+    })
+    .await;
+    for sentinel in 0..3 {
+        let monitor = ["SENTINEL", "MONITOR", name, "127.0.0.1", &port, "2"];
+        group.sentinel(sentinel).query::<()>(&monitor).await;
+    }
+    works(&locks).await;
+    // A name that was never known is an error of the configuration.
+    let unknown = RedisBackend::sentinel(group.addresses(), "unknown");
+    assert!(!unknown.connect().await.unwrap_err().is_retryable());
+}
+
+/// All Sentinels are asked when they may have been pointed at another primary. Many clients would
+/// ask them for as long as one Sentinel is behind.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sentinel_that_contradicts_the_others_has_them_asked_ever_more_rarely() {
+    let group = RedisSentinel::builder().replicas(1).start().await;
+    let (locks, name) = (locks(&group).await, group.master_name());
+    works(&locks).await;
+    followed(&group, 0).await;
+    let other = RedisServer::start();
+    let port = other.port().to_string();
+    let followed = group.sentinel(0);
+    followed.query::<()>(&["SENTINEL", "REMOVE", name]).await;
+    followed.query::<()>(&["SENTINEL", "MONITOR", name, "127.0.0.1", &port, "2"]).await;
+    // On one connection, because this counts connections.
+    let client = redis::Client::open(format!("redis://{}", group.addresses()[1])).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let connected = async || {
+        let mut info = redis::cmd("INFO");
+        let stats: String = info.arg("stats").query_async(&mut connection).await.unwrap();
+        connections_received(&stats)
+    };
+    let rounds = rounds(connected).await;
+    assert!(rounds[1] >= Duration::from_millis(900), "{rounds:?}");
+    assert!(rounds[2] >= Duration::from_millis(1900), "{rounds:?}");
+    works(&locks).await;
+}
+
+/// The pauses before the first times at which `count` rises. What comes shortly after another is
+/// not counted.
+async fn rounds(mut count: impl AsyncFnMut() -> u32) -> [Duration; 3] {
+    const TOGETHER: Duration = Duration::from_millis(500);
+    let (mut last, mut before) = (Instant::now(), count().await);
+    let mut pauses = [Duration::ZERO; 3];
+    for pause in &mut pauses {
+        loop {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            let now = count().await;
+            let is_new = now > std::mem::replace(&mut before, now);
+            if is_new && last.elapsed() >= TOGETHER {
+                break;
+            }
+        }
+        *pause = std::mem::replace(&mut last, Instant::now()).elapsed();
+    }
+    pauses
 }
 
 #[tokio::test]
