@@ -26,6 +26,9 @@ use crate::{
 /// How often a holder checks whether it still holds.
 const LOOK_EVERY: Duration = Duration::from_millis(40);
 
+/// What a client writes to its standard error: warnings, and all that may explain the loss of a hold.
+const SAID: &str = "warn,lockcore::client::report=debug,lockcore_postgres=debug";
+
 /// Threads of a client's runtime.
 const THREADS: usize = 2;
 
@@ -34,7 +37,7 @@ pub(crate) fn run(config: &str) -> Result<()> {
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_ansi(false)
-        .with_max_level(tracing::Level::WARN)
+        .with_env_filter(SAID)
         .init();
     let config: ClientConfig = serde_json::from_str(config)?;
     let runtime =

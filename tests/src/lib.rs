@@ -19,7 +19,7 @@ mod proxy;
 #[cfg(feature = "redis")]
 mod redis;
 mod run;
-#[cfg(any(feature = "etcd", feature = "redis"))]
+#[cfg(any(feature = "etcd", feature = "postgres", feature = "redis"))]
 mod scratch;
 #[cfg(any(feature = "etcd", feature = "postgres"))]
 mod shared;
@@ -35,6 +35,8 @@ pub use crate::redis::{
     Feature, RedisCluster, RedisClusterBuilder, RedisSentinel, RedisSentinelBuilder, RedisServer,
     SlotMigration, StartError, Version, server_lacks,
 };
+#[cfg(any(feature = "etcd", feature = "postgres", feature = "redis"))]
+pub use crate::scratch::scratch;
 pub use crate::{
     cases::{Case, Part, cases},
     checks::Operations,

@@ -1,17 +1,19 @@
-//! [`scratch`]: where Redis and etcd servers have their files.
+//! [`scratch`]: where servers have their files.
 
 use std::{
     env,
     path::{Path, PathBuf},
 };
 
-/// The folder for the files of Redis and etcd servers: on Linux, in memory if 4 GiB are free in
-/// `/dev/shm`. Otherwise, or if `TMPDIR` is set, it is the system's temporary folder.
+/// The folder for the files of servers, and for logs of tests: on Linux, in memory if 4 GiB are free
+/// in `/dev/shm`. Otherwise, or if `TMPDIR` is set, it is the system's temporary folder.
 ///
-/// Members of etcd wait for their files with every write, and Sentinels and nodes of a cluster with
-/// every change of roles. A disk that others use as well can take seconds for that; the battery
-/// covers it with fault 52. Files survive the death of a process in both places.
-pub(crate) fn scratch() -> PathBuf {
+/// Members of etcd wait for their files with every write, Sentinels and nodes of a cluster with
+/// every change of roles, and PostgreSQL with each new file of its log, even if it syncs nothing. A
+/// disk that others use as well can take seconds for that; the battery covers it with fault 52. Files
+/// survive the death of a process in both places.
+#[must_use]
+pub fn scratch() -> PathBuf {
     match in_memory() {
         Some(folder) if env::var_os("TMPDIR").is_none() => folder.to_owned(),
         _ => env::temp_dir(),

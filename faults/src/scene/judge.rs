@@ -7,7 +7,10 @@ use lockcore_testkit::{
     checks::{self, Finding, ServerTruth, Vitals, Waits},
 };
 
-use super::{SECRET, SLACK, Scene};
+use super::{
+    SECRET, SLACK, Scene,
+    losses::{Loss, losses},
+};
 use crate::{
     deployment::Deployment,
     protocol::{Order, Result},
@@ -214,7 +217,7 @@ impl Scene {
             self.look_for_forgotten(&operations, told + slack);
         }
         self.look_for_failures(judge, &events);
-        self.look_for_losses(judge, &operations);
+        self.look_for_losses(judge, &operations)?;
         if let Some(healed) = self.healed {
             let grants =
                 operations.granted().filter_map(|operation| operation.granted).map(|(t, _)| t);
@@ -255,21 +258,21 @@ impl Scene {
         }
     }
 
-    fn look_for_losses(&mut self, judge: &Judge, operations: &Operations) {
-        let lost = operations.granted().filter_map(|it| Some((it.name.clone(), it.lost?)));
-        let lost: Vec<_> = lost.collect();
+    fn look_for_losses(&mut self, judge: &Judge, operations: &Operations) -> Result<()> {
+        let lost = losses(operations);
         self.report.losses = lost.len();
         if judge.losses {
-            return;
+            return Ok(());
         }
         let (excused, lost): (Vec<_>, Vec<_>) =
-            lost.into_iter().partition(|(_, t)| self.stood_still(*t));
-        if let Some((first, _)) = lost.first() {
-            self.finding(format!("I4 losses: {} holds were lost, of `{first}` first", lost.len()));
+            lost.into_iter().partition(|loss| self.stood_still(loss.told));
+        if let Some(Loss { name, .. }) = lost.first() {
+            self.finding(format!("I4 losses: {} holds were lost, of `{name}` first", lost.len()));
         }
         if !excused.is_empty() {
             self.note(format!("{} holds lost while this machine stood still", excused.len()));
         }
+        self.explain(&lost)
     }
 
     fn add(&mut self, findings: Vec<Finding>) {

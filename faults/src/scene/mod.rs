@@ -3,6 +3,7 @@
 
 mod forgotten;
 mod judge;
+mod losses;
 mod pause;
 mod setup;
 mod staging;
@@ -84,7 +85,7 @@ impl Scene {
         setup.long_holds &= setup.kinds.len() == kinds;
         setup.response_timeout *= run.on.in_turn();
         setup.tasks = setup.tasks.min(run.on.tasks());
-        let directory = std::env::temp_dir().join(format!(
+        let directory = lockcore_testkit::scratch().join(format!(
             "lockcore-faults-{}-{:x}",
             std::process::id(),
             unique()

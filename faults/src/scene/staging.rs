@@ -4,7 +4,10 @@ use std::time::{Duration, Instant};
 
 use lockcore_testkit::{Event, EventLog, Operations, checks, span};
 
-use super::Scene;
+use super::{
+    Scene,
+    losses::{Loss, losses},
+};
 use crate::{
     deployment::name_at_home,
     protocol::{Answer, Order, Place, Result, failure},
@@ -56,26 +59,22 @@ impl Scene {
         Ok(())
     }
 
-    /// The places whose loss was reported, and when.
-    pub(crate) fn lost(&self, places: &[Place]) -> Result<Vec<(String, u64)>> {
-        let operations = Operations::of(&self.events()?);
-        let of_places = operations
-            .granted()
-            .filter(|operation| places.iter().any(|place| place.name == operation.name));
-        Ok(of_places
-            .filter_map(|operation| Some((operation.name.clone(), operation.lost?)))
-            .collect())
+    /// The reported losses at these places.
+    pub(crate) fn lost(&self, places: &[Place]) -> Result<Vec<Loss>> {
+        let mut lost = losses(&Operations::of(&self.events()?));
+        lost.retain(|loss| places.iter().any(|place| place.name == loss.name));
+        Ok(lost)
     }
 
     /// Fails if the loss of one of these places was reported, unless the machine caused it.
     pub(crate) fn expect_held(&mut self, places: &[Place]) -> Result<()> {
         let mut lost = self.lost(places)?;
-        lost.retain(|(_, t)| !self.stood_still(*t));
-        self.expect(
-            lost.is_empty(),
-            format!("I1: holds were lost that should have been kept: {lost:?}"),
-        );
-        Ok(())
+        lost.retain(|loss| !self.stood_still(loss.told));
+        if !lost.is_empty() {
+            let names: Vec<_> = lost.iter().map(|loss| &loss.name).collect();
+            self.finding(format!("I1: holds were lost that should have been kept: {names:?}"));
+        }
+        self.explain(&lost)
     }
 
     /// Returns `true` if the machine stood still for so long before a loss that there was no time

@@ -1,11 +1,11 @@
-//! [`Stall`]: the delay of this machine itself.
+//! [`Stall`]: the delay of this machine itself, and the steps of its clock.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use lockcore_testkit::{monotonic, span};
+use lockcore_testkit::{monotonic, span, wall_clock};
 use tokio::task::JoinHandle;
 
 /// How long each nap is meant to take.
@@ -15,44 +15,80 @@ const NAP: Duration = Duration::from_millis(5);
 const TIMER: Duration = Duration::from_millis(2);
 
 /// Measures the delay of this process: the machine's part in the delays of clients.
+///
+/// The wall clock, by which servers end leases, is compared with the monotonic one, by which clients
+/// do. A machine that was suspended sets it forward, and this takes the same time from a lease as a
+/// delay.
 #[derive(Debug)]
 pub(crate) struct Stall {
-    /// When this process should have run again, and when it did. Locked for short critical sections
-    /// without awaits.
-    late: Arc<Mutex<Vec<(u64, u64)>>>,
+    measured: Arc<Mutex<Measured>>,
     measuring: JoinHandle<()>,
+}
+
+/// What was measured so far. Locked for short critical sections without awaits.
+#[derive(Debug, Default)]
+struct Measured {
+    /// When this process should have run again, and when it did.
+    late: Vec<(u64, u64)>,
+    /// When the wall clock was set, and by how many ns.
+    steps: Vec<(u64, u64)>,
+}
+
+impl Measured {
+    fn longest(&self) -> u64 {
+        let late = self.late.iter().map(|(due, ran)| ran.saturating_sub(*due));
+        late.chain(self.steps.iter().map(|(_, by)| *by)).max().unwrap_or(0)
+    }
+
+    fn within(&self, from: u64, to: u64) -> u64 {
+        let late = self.late.iter();
+        let late = late.map(|(due, ran)| (*ran).min(to).saturating_sub((*due).max(from)));
+        let steps = self.steps.iter().filter(|(at, _)| (from..=to).contains(at));
+        late.chain(steps.map(|(_, by)| *by)).sum()
+    }
+}
+
+/// How far the wall clock is ahead of the monotonic one.
+fn ahead() -> u64 {
+    wall_clock().saturating_sub(monotonic())
 }
 
 impl Stall {
     pub(crate) fn start() -> Self {
-        let late: Arc<Mutex<Vec<(u64, u64)>>> = Arc::default();
+        let measured: Arc<Mutex<Measured>> = Arc::default();
         let measuring = tokio::spawn({
-            let late = late.clone();
+            let measured = measured.clone();
             async move {
+                let mut known = ahead();
                 loop {
                     let due = monotonic() + span(NAP);
                     tokio::time::sleep(NAP).await;
-                    let ran = monotonic();
+                    let (ran, now) = (monotonic(), ahead());
+                    let by = now.abs_diff(std::mem::replace(&mut known, now));
+                    let mut measured = measured.lock().unwrap_or_else(PoisonError::into_inner);
                     if ran > due + span(TIMER) {
-                        late.lock().unwrap_or_else(PoisonError::into_inner).push((due, ran));
+                        measured.late.push((due, ran));
+                    }
+                    if by > span(TIMER) {
+                        measured.steps.push((ran, by));
                     }
                 }
             }
         });
-        Self { late, measuring }
+        Self { measured, measuring }
     }
 
     pub(crate) fn longest(&self) -> Duration {
-        let late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
-        let longest = late.iter().map(|(due, ran)| ran.saturating_sub(*due)).max();
-        Duration::from_nanos(longest.unwrap_or(0))
+        Duration::from_nanos(self.measured().longest())
     }
 
-    /// The total delay of this process between two moments.
+    /// The total delay of this process between two moments, and what its clock was set by.
     pub(super) fn within(&self, from: u64, to: u64) -> Duration {
-        let late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
-        let part = |(due, ran): &(u64, u64)| (*ran).min(to).saturating_sub((*due).max(from));
-        Duration::from_nanos(late.iter().map(part).sum())
+        Duration::from_nanos(self.measured().within(from, to))
+    }
+
+    fn measured(&self) -> MutexGuard<'_, Measured> {
+        self.measured.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -66,12 +102,12 @@ impl Drop for Stall {
 mod tests {
     use super::*;
 
-    #[tokio::test]
-    async fn lateness_is_counted_as_far_as_it_lies_between_two_moments() {
-        let stall = Stall::start();
-        let late = [(100, 150), (200, 200), (300, 400)];
-        stall.late.lock().unwrap_or_else(PoisonError::into_inner).extend(late);
-        assert_eq!(stall.within(120, 350), Duration::from_nanos(30 + 50));
-        assert_eq!(stall.within(150, 300), Duration::ZERO);
+    #[test]
+    fn what_lies_between_two_moments_counts() {
+        let late = vec![(100, 150), (200, 200), (300, 400)];
+        let measured = Measured { late, steps: vec![(110, 500), (250, 7)] };
+        assert_eq!(measured.within(120, 350), 30 + 50 + 7);
+        assert_eq!(measured.within(150, 240), 0);
+        assert_eq!(measured.longest(), 500);
     }
 }

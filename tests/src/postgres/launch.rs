@@ -14,7 +14,7 @@ use std::{
     thread,
 };
 
-use crate::{folder::new_folder, shared::shared};
+use crate::{folder::new_folder, scratch::scratch, shared::shared};
 
 /// The variable that names the folder of server programs other than the installed ones.
 const VARIABLE: &str = "LOCKCORE_POSTGRES_BIN";
@@ -180,9 +180,9 @@ impl Drop for Template {
     }
 }
 
-/// A new folder in the system's temporary folder, owned by the server's user.
+/// A new folder, owned by the server's user.
 pub(super) fn new_directory() -> Result<PathBuf, PostgresStartError> {
-    let directory = new_folder(&std::env::temp_dir(), "lockcore-postgres").map_err(failed)?;
+    let directory = new_folder(&scratch(), "lockcore-postgres").map_err(failed)?;
     if let Some((user, group)) = other_user()? {
         chown(&directory, Some(user), Some(group)).map_err(failed)?;
     }
