@@ -34,7 +34,7 @@ use crate::{
     target::{Opened, Target},
 };
 
-/// The first pause after an attempt to connect that failed, and the longest.
+/// The first pause between the beginnings of two attempts to connect, and the longest.
 const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(500)];
 
 /// The interval at which a connection is pinged.
@@ -329,6 +329,7 @@ impl Keeper {
         let (mut pause, mut attempt) = (PAUSES[0], 0);
         loop {
             attempt += 1;
+            let began = Instant::now();
             match self.open().await {
                 Ok((opened, mut prepared)) => {
                     self.lost = prepared.session.take();
@@ -339,7 +340,8 @@ impl Keeper {
                 Err(error) => {
                     tracing::debug!(%error, "cannot connect to PostgreSQL");
                     self.state.send_replace(State::Down(error, attempt));
-                    tokio::time::sleep(pause).await;
+                    // Whoever has waited for a busy server need not pause as well.
+                    tokio::time::sleep_until(began + pause).await;
                     pause = (pause * 2).min(PAUSES[1]);
                 }
             }

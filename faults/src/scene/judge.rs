@@ -94,7 +94,10 @@ impl Scene {
             std::fs::remove_dir_all(&self.directory)?;
         } else {
             let (directory, late) = (self.directory.display(), self.report.stall);
-            self.note(format!("this machine was late by {late:?} at most; logs: {directory}"));
+            let pressure = self.pressure.since();
+            self.note(format!(
+                "this machine was late by {late:?} at most{pressure}; logs: {directory}"
+            ));
         }
         Ok(self.report)
     }

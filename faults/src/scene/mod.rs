@@ -5,6 +5,7 @@ mod forgotten;
 mod judge;
 mod losses;
 mod pause;
+mod pressure;
 mod setup;
 mod staging;
 mod stall;
@@ -22,6 +23,7 @@ use lockcore_testkit::{EventLog, RedisServer, What, checks::Vitals, monotonic};
 use redis::aio::MultiplexedConnection;
 use rustix::process::Signal;
 
+use self::pressure::Pressure;
 pub(crate) use self::{
     judge::Judge,
     setup::Setup,
@@ -70,6 +72,7 @@ pub(crate) struct Scene {
     _resource: Resource,
     before: Vitals,
     stall: Stall,
+    pressure: Pressure,
     seed: u64,
     healed: Option<u64>,
     /// The names of locks whose release only an old primary knew.
@@ -110,6 +113,7 @@ impl Scene {
             _resource: resource,
             before: Vitals::default(),
             stall: Stall::start(),
+            pressure: Pressure::now(),
             healed: None,
             stranded: BTreeSet::new(),
             on: run.on,
