@@ -3,10 +3,13 @@
 use std::{
     collections::HashMap,
     fmt,
+    future::{Future, poll_fn},
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    task::Poll,
     time::Duration,
 };
 
@@ -14,7 +17,7 @@ use futures_util::{
     TryFutureExt,
     future::{try_join_all, try_join4},
 };
-use lockcore::BackendError;
+use lockcore::{BackendError, BackendErrorKind};
 use tokio::{
     sync::{Notify, watch},
     task::JoinHandle,
@@ -46,9 +49,15 @@ pub(crate) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 /// A connection for requests. They arrive in the order in which they were first polled, even across
 /// a loss of the connection: requests that an old connection has not carried out are ended at the
 /// server before the next connection takes its place.
+///
+/// Only renewals overtake others, of those that wait for the connection. A new session is slow at
+/// first, and a hold is lost if its renewal waits for all other requests. A renewal of a hold that
+/// has been released, or is about to be, changes nothing.
 pub(crate) struct Connection {
     address: String,
     state: watch::Receiver<State>,
+    /// The number of renewals that wait for the connection.
+    renewals: watch::Sender<usize>,
     response_timeout: Duration,
     keeper: JoinHandle<()>,
 }
@@ -125,7 +134,8 @@ impl Connection {
         let (sender, state) = watch::channel(State::Connecting);
         let (lost, address) = (None, target.address().to_owned());
         let keeper = Keeper { target, schema, response_timeout, path, past, lost, state: sender };
-        Self { address, state, response_timeout, keeper: tokio::spawn(keeper.keep()) }
+        let (renewals, keeper) = (watch::Sender::new(0), tokio::spawn(keeper.keep()));
+        Self { address, state, renewals, response_timeout, keeper }
     }
 
     /// Waits for the first attempt to connect.
@@ -174,18 +184,56 @@ impl Connection {
         sql: &str,
         parameters: &[Parameter<'_>],
     ) -> Result<Vec<Row>, BackendError> {
-        self.call_by(self.limit(), doing, sql, parameters).await
+        let limit = self.limit();
+        let live = self.live_after_renewals(limit).await?;
+        self.send(&live, limit, doing, sql, parameters).await
     }
 
-    async fn call_by(
+    /// The time by which a renewal that begins now must be sent, and by which it must be answered.
+    ///
+    /// The time for the answer begins when it is sent: one that was sent late, and given up, would
+    /// keep the next one waiting, and its answer would tell nobody that the hold is renewed. But the
+    /// core gives all renewals of a call up after a third of the shortest `lease`.
+    pub(crate) fn renewal_limits(&self, lease: Duration) -> RenewalLimits {
+        let sent = self.limit();
+        RenewalLimits { sent, answered: sent.max(Instant::now() + lease / 4) }
+    }
+
+    /// Makes a renewal, which is answered with one row. If its connection is lost, it goes over the
+    /// next one: the caller waits for other renewals as well, and would try again too late.
+    pub(crate) async fn renew(
         &self,
-        limit: Instant,
+        limits: RenewalLimits,
         doing: &str,
         sql: &str,
         parameters: &[Parameter<'_>],
-    ) -> Result<Vec<Row>, BackendError> {
-        let live = self.live_by(limit).await?;
-        self.send(&live, limit, doing, sql, parameters).await
+    ) -> Result<Row, BackendError> {
+        loop {
+            let waits = WaitingRenewal::new(&self.renewals);
+            let live = self.live_by(limits.sent).await?;
+            let limit = self.limit().min(limits.answered);
+            let mut request = pin!(self.send(&live, limit, doing, sql, parameters));
+            // The first poll sends it.
+            let first = poll_fn(|context| Poll::Ready(request.as_mut().poll(context))).await;
+            drop(waits);
+            let rows = match first {
+                Poll::Ready(rows) => rows,
+                Poll::Pending => request.await,
+            };
+            match rows {
+                Err(error) if error.kind() == BackendErrorKind::Connection => {
+                    let mut state = self.state.clone();
+                    let is_over = |state: &State| match state {
+                        State::Up(current) => !Arc::ptr_eq(current, &live),
+                        State::Connecting | State::Down(..) => true,
+                    };
+                    if timeout_at(limits.sent, state.wait_for(is_over)).await.is_err() {
+                        return Err(error);
+                    }
+                }
+                rows => return the_only(rows?, doing),
+            }
+        }
     }
 
     /// Calls a function with one more parameter, the time at which it is called, and returns its
@@ -200,7 +248,7 @@ impl Connection {
         parameters: &[Parameter<'_>],
     ) -> Result<(i32, i64), BackendError> {
         let limit = self.limit();
-        let live = self.live_by(limit).await?;
+        let live = self.live_after_renewals(limit).await?;
         let asked = live.clock.now();
         let parameters = [parameters, &[(&asked, Type::INT8)]].concat();
         let row = the_only(self.send(&live, limit, doing, sql, &parameters).await?, doing)?;
@@ -219,6 +267,20 @@ impl Connection {
             Ok(Ok(live)) if Instant::now() < limit => Ok(live),
             Ok(Err(error)) => Err(error),
             Ok(Ok(_)) | Err(_) => Err(error::not_connected(&self.address, self.response_timeout)),
+        }
+    }
+
+    /// The connection, once it is up and all renewals that waited for it are sent.
+    async fn live_after_renewals(&self, limit: Instant) -> Result<Arc<Live>, BackendError> {
+        loop {
+            let live = self.live_by(limit).await?;
+            let mut renewals = self.renewals.subscribe();
+            if *renewals.borrow_and_update() == 0 {
+                return Ok(live);
+            }
+            if timeout_at(limit, renewals.wait_for(|waiting| *waiting == 0)).await.is_err() {
+                return Err(error::not_connected(&self.address, self.response_timeout));
+            }
         }
     }
 
@@ -257,18 +319,30 @@ impl Connection {
         sql: &str,
         parameters: &[Parameter<'_>],
     ) -> Result<Row, BackendError> {
-        self.call_one_by(self.limit(), doing, sql, parameters).await
+        the_only(self.call(doing, sql, parameters).await?, doing)
     }
+}
 
-    /// Calls a function that has to answer, with one row, by this time.
-    pub(crate) async fn call_one_by(
-        &self,
-        limit: Instant,
-        doing: &str,
-        sql: &str,
-        parameters: &[Parameter<'_>],
-    ) -> Result<Row, BackendError> {
-        the_only(self.call_by(limit, doing, sql, parameters).await?, doing)
+/// The time limits of a renewal.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RenewalLimits {
+    sent: Instant,
+    answered: Instant,
+}
+
+/// Counts a renewal that waits for the connection, until dropped.
+struct WaitingRenewal<'a>(&'a watch::Sender<usize>);
+
+impl<'a> WaitingRenewal<'a> {
+    fn new(renewals: &'a watch::Sender<usize>) -> Self {
+        renewals.send_modify(|waiting| *waiting += 1);
+        Self(renewals)
+    }
+}
+
+impl Drop for WaitingRenewal<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|waiting| *waiting -= 1);
     }
 }
 

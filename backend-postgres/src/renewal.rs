@@ -5,7 +5,6 @@ use lockcore::{
     BackendError,
     backend::{RenewOutcome, RenewRequest},
 };
-use tokio::time::Instant;
 use tokio_postgres::types::Type;
 
 use crate::{
@@ -13,7 +12,7 @@ use crate::{
     backend::PostgresBackend,
     calls::microseconds,
     channel::place_of,
-    connection::{Connection, Parameter},
+    connection::{Connection, Parameter, RenewalLimits},
     error,
 };
 
@@ -33,9 +32,10 @@ impl PostgresBackend {
             group.chunks(RENEWED_TOGETHER).map(move |batch| (connection, batch))
         });
         let batches: Vec<_> = batches.collect();
+        let shortest = holds.iter().map(|hold| hold.lease).min().unwrap_or_default();
         let renewals = batches.iter().map(|(connection, batch)| async move {
             let requests: Vec<_> = batch.iter().map(|at| &holds[*at]).collect();
-            self.renew_some(connection, &requests).await
+            self.renew_some(connection, &requests, connection.renewal_limits(shortest)).await
         });
         let mut outcomes = vec![RenewOutcome::NotHeld; holds.len()];
         for ((_, batch), answers) in batches.iter().zip(join_all(renewals).await) {
@@ -46,17 +46,17 @@ impl PostgresBackend {
         outcomes
     }
 
-    /// Renews holds whose names share a connection. Both statements together take no longer than one
-    /// answer may: the caller waits for all holds, and has to repeat what fails.
+    /// Renews holds whose names share a connection. Both statements have the same limits: the caller
+    /// waits for all holds, and has to repeat what fails.
     async fn renew_some(
         &self,
         connection: &Connection,
         holds: &[&RenewRequest],
+        limits: RenewalLimits,
     ) -> Vec<RenewOutcome> {
-        let limit = connection.limit();
         let (one_by_one, mut outcomes) = match holds {
             [_] => (vec![0], vec![RenewOutcome::NotHeld]),
-            _ => match self.renew_many(connection, holds, limit).await {
+            _ => match self.renew_many(connection, holds, limits).await {
                 Ok(answers) => {
                     let busy = |at: &usize| answers[*at].is_none();
                     let busy = (0..holds.len()).filter(busy).collect();
@@ -69,7 +69,7 @@ impl PostgresBackend {
                 }
             },
         };
-        let renewals = one_by_one.iter().map(|at| self.renew_one(connection, holds[*at], limit));
+        let renewals = one_by_one.iter().map(|at| self.renew_one(connection, holds[*at], limits));
         for (at, answer) in one_by_one.iter().zip(join_all(renewals).await) {
             outcomes[*at] = answer.unwrap_or_else(RenewOutcome::Failed);
         }
@@ -81,7 +81,7 @@ impl PostgresBackend {
         &self,
         connection: &Connection,
         holds: &[&RenewRequest],
-        limit: Instant,
+        limits: RenewalLimits,
     ) -> Result<Vec<Option<bool>>, BackendError> {
         const DOING: &str = "renewing holds";
         let names: Vec<&str> = holds.iter().map(|hold| hold.name.as_str()).collect();
@@ -90,7 +90,7 @@ impl PostgresBackend {
         let parameters: [Parameter<'_>; 3] =
             [(&names, Type::TEXT_ARRAY), (&ids, Type::TEXT_ARRAY), (&leases, Type::INT8_ARRAY)];
         let sql = &self.calls().renew_many;
-        let row = connection.call_one_by(limit, DOING, sql, &parameters).await?;
+        let row = connection.renew(limits, DOING, sql, &parameters).await?;
         let renewed: Vec<Option<bool>> = field(&row, 0, DOING)?;
         if renewed.len() != holds.len() {
             return Err(error::unexpected(DOING));
@@ -102,14 +102,14 @@ impl PostgresBackend {
         &self,
         connection: &Connection,
         hold: &RenewRequest,
-        limit: Instant,
+        limits: RenewalLimits,
     ) -> Result<RenewOutcome, BackendError> {
         const DOING: &str = "renewing a hold";
         let (name, id, lease) = (hold.name.as_str(), hold.hold.id(), microseconds(hold.lease));
         let parameters: [Parameter<'_>; 3] =
             [(&name, Type::TEXT), (&id, Type::TEXT), (&lease, Type::INT8)];
         let sql = &self.calls().renew;
-        let row = connection.call_one_by(limit, DOING, sql, &parameters).await?;
+        let row = connection.renew(limits, DOING, sql, &parameters).await?;
         field(&row, 0, DOING).map(renewal)
     }
 }

@@ -275,7 +275,8 @@ impl Scene {
         if !excused.is_empty() {
             self.note(format!("{} holds lost while this machine stood still", excused.len()));
         }
-        self.explain(&lost)
+        self.explain(&lost)?;
+        self.explain(&excused)
     }
 
     fn add(&mut self, findings: Vec<Finding>) {

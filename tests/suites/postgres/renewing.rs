@@ -20,6 +20,9 @@ const BUSY: [&str; 2] = [
     "BEGIN; SELECT FROM lockcore.hold WHERE name = 'stuck' FOR UPDATE",
 ];
 
+/// The sessions that wait for another one.
+const WAITING: &str = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_name_that_is_stuck_keeps_no_other_from_being_renewed() {
     for busy in BUSY {
@@ -58,11 +61,7 @@ async fn a_name_that_is_stuck_keeps_no_other_from_being_renewed() {
 
         // The renewal is late, but still succeeds.
         let renewing = tokio::spawn(async move { backend.renew(&renewals).await.unwrap() });
-        until("the wait", || async {
-            let waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
-            !server.query(waiting).await.is_empty()
-        })
-        .await;
+        until("the wait", || async { !server.query(WAITING).await.is_empty() }).await;
         other.batch_execute("COMMIT").await.unwrap();
         let outcomes = soon("the answers", renewing).await.unwrap();
         assert!(matches!(outcomes[1], RenewOutcome::Renewed), "{outcomes:?}");
@@ -73,7 +72,10 @@ async fn a_name_that_is_stuck_keeps_no_other_from_being_renewed() {
 /// answer if the time before did not count.
 const TIMEOUT: Duration = Duration::from_millis(2_200);
 
-/// A part of that time.
+/// A lease of which a quarter is less than that.
+const SHORT: Duration = Duration::from_secs(8);
+
+/// A part of the time for an answer.
 const DELAY: Duration = Duration::from_millis(1_500);
 
 async fn is_given_up(renewing: impl Future<Output = Result<Vec<RenewOutcome>, BackendError>>) {
@@ -95,7 +97,7 @@ async fn a_renewal_takes_no_longer_than_one_answer_may() {
     for name in ["a", "stuck"] {
         let request = request(name, "holder");
         enters(&backend, &request).await;
-        renewals.push(RenewRequest::new(request.name, request.hold, LEASE));
+        renewals.push(RenewRequest::new(request.name, request.hold, SHORT));
     }
     let busy = session(&server).await;
     busy.batch_execute(BUSY[0]).await.unwrap();
@@ -129,4 +131,71 @@ async fn a_renewal_takes_no_longer_than_one_answer_may() {
 
 fn has_lost_connection(outcome: &RenewOutcome) -> bool {
     matches!(outcome, RenewOutcome::Failed(error) if error.kind() == BackendErrorKind::Connection)
+}
+
+/// A renewal whose connection is killed while it waits at the server is answered over the next one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewal_goes_over_the_next_connection_when_one_is_killed() {
+    let server = PostgresServer::start();
+    let backend = PostgresBackend::builder(server.url()).connections(1).connect().await.unwrap();
+    let request = request("stuck", "holder");
+    enters(&backend, &request).await;
+    let renewals = [RenewRequest::new(request.name, request.hold, LEASE * 10)];
+    let busy = session(&server).await;
+    busy.batch_execute(BUSY[0]).await.unwrap();
+    let renewing = tokio::spawn(async move { backend.renew(&renewals).await });
+    until("the wait", || async { !server.query(WAITING).await.is_empty() }).await;
+    let killed = format!("SELECT pg_terminate_backend(pid) FROM ({WAITING}) AS waiting");
+    server.query(&killed).await;
+    until("the wait over another connection", || async { !server.query(WAITING).await.is_empty() })
+        .await;
+    busy.batch_execute("COMMIT").await.unwrap();
+    let outcomes = soon("the answer", renewing).await.unwrap().unwrap();
+    assert!(matches!(outcomes[..], [RenewOutcome::Renewed]), "{outcomes:?}");
+}
+
+/// Whatever waits for the connection lets renewals go first, even if they come later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn renewals_go_first_when_a_connection_is_open_again() {
+    let server = PostgresServer::start();
+    let proxy = PostgresProxy::before(&server).await;
+    let builder = PostgresBackend::builder(proxy.url()).connections(1);
+    let backend = builder.response_timeout(LEASE).connect().await.unwrap();
+    let held = request("held", "holder");
+    enters(&backend, &held).await;
+    // Each request that enters a name writes down its place in the order.
+    server
+        .query(
+            "CREATE TABLE entered (place serial, name text);
+             ALTER FUNCTION lockcore.enter(text) RENAME TO enter_silently;
+             CREATE FUNCTION lockcore.enter(name text) RETURNS timestamptz LANGUAGE plpgsql AS $$
+             BEGIN
+                 INSERT INTO entered (name) VALUES (name);
+                 RETURN lockcore.enter_silently(name);
+             END $$",
+        )
+        .await;
+    proxy.refuse(true);
+    proxy.cut();
+    until("the loss", || async { !format!("{backend:?}").contains("\"up\"") }).await;
+    let acquiring: Vec<_> = (0..20)
+        .map(|number| {
+            let (backend, request) = (backend.clone(), request(&format!("{number}"), "waits"));
+            tokio::spawn(async move { backend.acquire(&request).await })
+        })
+        .collect();
+    tokio::task::yield_now().await;
+    let renewals = [RenewRequest::new(held.name, held.hold, LEASE * 10)];
+    let renewing = tokio::spawn({
+        let backend = backend.clone();
+        async move { backend.renew(&renewals).await }
+    });
+    tokio::task::yield_now().await;
+    proxy.refuse(false);
+    let outcomes = soon("the renewal", renewing).await.unwrap().unwrap();
+    assert!(matches!(outcomes[..], [RenewOutcome::Renewed]), "{outcomes:?}");
+    for acquiring in acquiring {
+        soon("a lock", acquiring).await.unwrap().unwrap();
+    }
+    assert_eq!(server.query("SELECT name FROM entered ORDER BY place LIMIT 1").await, [["held"]]);
 }
