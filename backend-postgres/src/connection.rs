@@ -192,8 +192,8 @@ impl Connection {
     /// The time by which a renewal that begins now must be sent, and by which it must be answered.
     ///
     /// The time for the answer begins when it is sent: one that was sent late, and given up, would
-    /// keep the next one waiting, and its answer would tell nobody that the hold is renewed. But the
-    /// core gives all renewals of a call up after a third of the shortest `lease`.
+    /// keep the next one waiting, and its answer would tell nobody that the hold is renewed. But
+    /// the core gives all renewals of a call up after a third of the shortest `lease`.
     pub(crate) fn renewal_limits(&self, lease: Duration) -> RenewalLimits {
         let sent = self.limit();
         RenewalLimits { sent, answered: sent.max(Instant::now() + lease / 4) }

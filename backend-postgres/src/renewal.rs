@@ -46,8 +46,8 @@ impl PostgresBackend {
         outcomes
     }
 
-    /// Renews holds whose names share a connection. Both statements have the same limits: the caller
-    /// waits for all holds, and has to repeat what fails.
+    /// Renews holds whose names share a connection. Both statements have the same limits: the
+    /// caller waits for all holds, and has to repeat what fails.
     async fn renew_some(
         &self,
         connection: &Connection,

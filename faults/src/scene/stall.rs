@@ -16,9 +16,9 @@ const TIMER: Duration = Duration::from_millis(2);
 
 /// Measures the delay of this process: the machine's part in the delays of clients.
 ///
-/// The wall clock, by which servers end leases, is compared with the monotonic one, by which clients
-/// do. A machine that was suspended sets it forward, and this takes the same time from a lease as a
-/// delay.
+/// The wall clock, by which servers end leases, is compared with the monotonic one, by which
+/// clients do. A machine that was suspended sets it forward, and this takes the same time from a
+/// lease as a delay.
 #[derive(Debug)]
 pub(crate) struct Stall {
     measured: Arc<Mutex<Measured>>,
