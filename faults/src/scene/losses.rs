@@ -53,8 +53,9 @@ impl Scene {
             let about = |line: &&str| {
                 line.contains(name.as_str()) && (line.contains("renewal") || line.contains("lost"))
             };
-            for line in said.lines().filter(about).take(8) {
-                self.note(line);
+            let lines: Vec<_> = said.lines().filter(about).collect();
+            for line in &lines[lines.len().saturating_sub(6)..] {
+                self.note(*line);
             }
         }
         Ok(())

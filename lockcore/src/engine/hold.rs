@@ -378,9 +378,11 @@ impl HoldState {
     }
 
     /// The renewal that was sent at `sent` failed, which is not a loss: it is retried until the
-    /// deadline.
+    /// deadline, unless another one has been sent since.
     pub(super) fn renewal_failed(&mut self, lease: Duration, sent: Moment, now: Moment) {
-        self.renew_at = renewal_retry(lease, sent, now, self.deadline);
+        if self.renew_at <= sent.after(renewal_period(lease)) {
+            self.renew_at = renewal_retry(lease, sent, now, self.deadline);
+        }
     }
 
     /// The backend is asked for `lease`. The request may be under way for as long as the client
@@ -542,5 +544,19 @@ mod tests {
         hold.renewing(30 * SECOND, now);
         hold.renewal_failed(30 * SECOND, now, now);
         assert_eq!(hold.next_due().unwrap().since(now), SECOND);
+    }
+
+    #[test]
+    fn a_renewal_that_failed_is_not_tried_again_beside_a_newer_one() {
+        let t = start();
+        let mut hold = granted(Lease::Renewed(30 * SECOND), t);
+        let (first, second, now) =
+            (t.after(9 * SECOND), t.after(18 * SECOND), t.after(19 * SECOND));
+        hold.renewing(30 * SECOND, first);
+        hold.renewing(30 * SECOND, second);
+        hold.renewal_failed(30 * SECOND, first, now);
+        assert_eq!(hold.next_due().unwrap().since(second), 10 * SECOND);
+        hold.renewal_failed(30 * SECOND, second, now);
+        assert_eq!(hold.next_due().unwrap().since(now), SECOND / 200);
     }
 }
