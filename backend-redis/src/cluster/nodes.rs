@@ -112,7 +112,7 @@ struct NodeLocation {
 #[async_trait]
 impl Locate for NodeLocation {
     async fn locate(&self) -> Result<Place, BackendError> {
-        Ok(Place { info: self.info.clone(), named_by: None, epoch: None })
+        Ok(Place { info: self.info.clone(), named_by: None, epoch: None, sentinels: 0 })
     }
 
     /// A primary of the cluster has moved once it is no longer a primary: a replica has taken over,

@@ -70,8 +70,9 @@ impl SentinelGroup {
 
     /// The place of the primary that an answer names.
     pub(super) fn place(&self, answer: Answer) -> Place {
-        let Answer { primary, epoch, named_by, .. } = answer;
-        Place { info: relocated(&self.servers, primary), named_by: Some(named_by), epoch }
+        let Answer { primary, epoch, named_by, others } = answer;
+        let (info, sentinels) = (relocated(&self.servers, primary), 1 + others.len());
+        Place { info, named_by: Some(named_by), epoch, sentinels }
     }
 
     /// Asks the Sentinels where the primary is, until one knows. The one that answered last is
@@ -102,12 +103,13 @@ impl SentinelGroup {
     }
 
     /// Asks all Sentinels. Returns `true` if a majority names another primary than `place`, and none
-    /// names this one any more.
+    /// names this one any more. It is a majority of those that were known when the place was named:
+    /// a Sentinel that has been set up again knows no others for some seconds.
     pub(super) async fn has_left(&self, place: &Place) -> bool {
         let sentinels = self.sentinels().clone();
         let answers = join_all(sentinels.iter().map(|sentinel| self.ask_one(sentinel))).await;
         let names: Vec<bool> = answers.iter().flatten().map(|it| it.names(&place.info)).collect();
-        2 * names.len() > sentinels.len() && !names.contains(&true)
+        2 * names.len() > sentinels.len().max(place.sentinels) && !names.contains(&true)
     }
 
     async fn ask_one(&self, sentinel: &Sentinel) -> Result<Answer, BackendError> {

@@ -37,6 +37,8 @@ pub(crate) struct Place {
     /// The Sentinel that named the place, if one did, and the failover that made it the primary.
     pub(crate) named_by: Option<String>,
     pub(crate) epoch: Option<u64>,
+    /// The number of Sentinels that the one that named it knew, with itself.
+    pub(crate) sentinels: usize,
 }
 
 impl Place {
@@ -59,7 +61,7 @@ pub(crate) struct FixedAddress(pub(crate) ConnectionInfo);
 #[async_trait]
 impl Locate for FixedAddress {
     async fn locate(&self) -> Result<Place, BackendError> {
-        Ok(Place { info: self.0.clone(), named_by: None, epoch: None })
+        Ok(Place { info: self.0.clone(), named_by: None, epoch: None, sentinels: 0 })
     }
 }
 

@@ -123,6 +123,8 @@ impl Commands {
         }
         if let CurrentConnection::Opening(attempt) = &*slot
             && attempt.outcome.has_changed().is_ok()
+            // Nobody may have driven its runtime since.
+            && attempt.began.elapsed() < self.opener.longest_attempt()
         {
             return Err((attempt.outcome.clone(), attempt.began));
         }

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lockcore::{LockError, LockGuard, Locks, LossReason, Mode, Owner, backend::Backend};
+use lockcore::{LockError, LockGuard, LockName, Locks, LossReason, Mode, Owner, backend::Backend};
 use lockcore_redis::RedisBackend;
 use lockcore_testkit::{
     Fault, Faulty, Feature, On, Op, Proxy, RedisServer, poll_times, server_lacks,
@@ -438,6 +438,24 @@ fn an_attempt_to_connect_on_a_runtime_that_is_not_driven_keeps_nobody_out() {
         let guard = soon("a connection of its own", locks.lock("any").acquire()).await.unwrap();
         guard.release().await.unwrap();
     });
+}
+
+/// A program may block on each call, so that nothing drives the runtime in between.
+#[test]
+fn an_attempt_to_connect_that_was_left_behind_fails_no_later_call() {
+    let server = RedisServer::start();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let backend = runtime.block_on(impatient(&server).connect()).unwrap();
+    let lock = LockName::new("any").unwrap();
+    server.freeze();
+    // The connection is given up, and the next one is being opened.
+    assert!(runtime.block_on(backend.inspect(&lock)).is_err());
+    let asked = async { tokio::time::timeout(Duration::ZERO, backend.inspect(&lock)).await };
+    assert!(runtime.block_on(asked).is_err());
+    server.thaw();
+    // The time for the attempt passes.
+    std::thread::sleep(Duration::from_secs(4));
+    runtime.block_on(backend.inspect(&lock)).unwrap();
 }
 
 #[tokio::test]

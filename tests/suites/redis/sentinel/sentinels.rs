@@ -158,24 +158,51 @@ async fn a_sentinel_that_contradicts_the_others_has_them_asked_ever_more_rarely(
     let followed = group.sentinel(0);
     followed.query::<()>(&["SENTINEL", "REMOVE", name]).await;
     followed.query::<()>(&["SENTINEL", "MONITOR", name, "127.0.0.1", &port, "2"]).await;
-    // On one connection, because this counts connections.
-    let client = redis::Client::open(format!("redis://{}", group.addresses()[1])).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-    let connected = async || {
-        let mut info = redis::cmd("INFO");
-        let stats: String = info.arg("stats").query_async(&mut connection).await.unwrap();
-        connections_received(&stats)
-    };
-    let rounds = rounds(connected).await;
+    let rounds = soon("the rounds", rounds(&group, 1)).await;
     assert!(rounds[1] >= Duration::from_millis(900), "{rounds:?}");
     assert!(rounds[2] >= Duration::from_millis(1900), "{rounds:?}");
     works(&locks).await;
 }
 
-/// The pauses before the first times at which `count` rises. What comes shortly after another is
-/// not counted.
-async fn rounds(mut count: impl AsyncFnMut() -> u32) -> [Duration; 3] {
+/// A Sentinel that has been set up again knows no others at first, also none that a client has
+/// learned from it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sentinel_that_is_set_up_again_is_no_majority() {
+    let group = RedisSentinel::builder().replicas(1).start().await;
+    let name = group.master_name();
+    for sentinel in 0..3 {
+        // They tell each other nothing any more, which otherwise takes them up to 2 s.
+        let silence = ["SENTINEL", "DEBUG", "publish-period", "600000"];
+        let _: redis::Value = group.sentinel(sentinel).query(&silence).await;
+    }
+    let first = group.sentinel(0);
+    let connected = RedisBackend::sentinel([first.address()], name).connect().await.unwrap();
+    let locks = Locks::new(connected);
+    works(&locks).await;
+    followed(&group, 0).await;
+    let other = RedisServer::start();
+    let port = other.port().to_string();
+    first.query::<()>(&["SENTINEL", "REMOVE", name]).await;
+    first.query::<()>(&["SENTINEL", "MONITOR", name, "127.0.0.1", &port, "2"]).await;
+    // It is asked again and again whether it has left the old primary.
+    soon("the rounds", rounds(&group, 0)).await;
+    let guard = soon("a lock", locks.lock("here").acquire()).await.unwrap();
+    assert!(group.server(0).query::<bool>(&["EXISTS", "here"]).await);
+    guard.release().await.unwrap();
+}
+
+/// The pauses before the first times at which a Sentinel gets more connections. What comes shortly
+/// after another is not counted.
+async fn rounds(group: &RedisSentinel, sentinel: usize) -> [Duration; 3] {
     const TOGETHER: Duration = Duration::from_millis(500);
+    // On one connection, because this counts connections.
+    let client = redis::Client::open(format!("redis://{}", group.addresses()[sentinel])).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut count = async || {
+        let mut info = redis::cmd("INFO");
+        let stats: String = info.arg("stats").query_async(&mut connection).await.unwrap();
+        connections_received(&stats)
+    };
     let (mut last, mut before) = (Instant::now(), count().await);
     let mut pauses = [Duration::ZERO; 3];
     for pause in &mut pauses {
