@@ -3,15 +3,15 @@
 //! A recorder is code of the user: nothing here is called while a lane is locked, and a panic of
 //! the recorder ends here. Each metric is registered when it is used for the first time, and its
 //! handle is kept, so that nothing is looked up after that. Metrics that alerts count from zero are
-//! registered when the client is created.
+//! registered when the client is created: the first value of a series is no increase.
 //!
 //! Frequent events are entered into a ledger, which the background task reports to the recorder
 //! within a second. Where no background task runs, the thread that makes an entry reports it.
 
 use std::{
-    fmt,
+    array, fmt,
     sync::{
-        Arc, OnceLock, PoisonError, RwLock,
+        Arc, PoisonError, RwLock,
         atomic::{AtomicBool, AtomicU64, Ordering, fence},
     },
     time::Duration,
@@ -26,7 +26,7 @@ use super::{
     ledger::Urgency,
     measured_call::{AnswerEnd, MeasuredCall},
     meters::{
-        CallMeters, ModeMeters, NameGroup, OPERATIONS, RENEWALS, counter, describe, histogram, kept,
+        CallMeters, ModeMeters, NameGroup, OPERATIONS, RENEWALS, counter, describe, histogram,
     },
     outcome::{BackendCall, Entrance, RenewalEnd},
     timed::{OutputReport, TimeReport, Timed},
@@ -105,7 +105,7 @@ struct Measures {
     /// For the names without a group.
     all: NameGroup,
     groups: RwLock<HashMap<&'static str, Arc<NameGroup>, FxBuildHasher>>,
-    calls: [OnceLock<Box<CallMeters>>; OPERATIONS.len()],
+    calls: [Box<CallMeters>; OPERATIONS.len()],
     renewals: [Counter; RENEWALS.len()],
     margin: Histogram,
     /// Useful wake-ups and spurious ones.
@@ -147,7 +147,7 @@ impl ClientMetrics {
             grouping,
             all,
             groups: RwLock::default(),
-            calls: Default::default(),
+            calls: array::from_fn(|at| Box::new(CallMeters::of(at))),
             renewals,
             margin: histogram("lockcore_deadline_margin_ratio", &[]),
             wakeups,
@@ -235,7 +235,7 @@ impl ClientMetrics {
             groups.values().cloned().collect()
         };
         groups.iter().for_each(|group| group.publish());
-        calls.iter().filter_map(OnceLock::get).for_each(|call| _ = call.publish());
+        calls.iter().for_each(|call| _ = call.publish());
     }
 
     fn ended_so(&self, name: &LockName, mode: Mode, end: AcquireEnd, took: Duration) {
@@ -248,10 +248,8 @@ impl ClientMetrics {
     }
 
     pub(super) fn answered(&self, operation: BackendCall, end: AnswerEnd, took: Duration) {
-        let at = operation as usize;
-        if let Some(meters) = kept(&self.0.calls[at], || Box::new(CallMeters::of(at))) {
-            self.entered(meters.time(end as usize, took));
-        }
+        let meters = &self.0.calls[operation as usize];
+        self.entered(meters.time(end as usize, took));
     }
 
     /// An owner that is inside entered once more, without a request.
@@ -448,6 +446,70 @@ impl Drop for WaiterMetrics<'_> {
     fn drop(&mut self) {
         if self.is_waiting {
             self.acquisition.enter(ModeMeters::waits_no_more);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use metrics::{Gauge, Key, KeyName, Metadata, Recorder, SharedString, Unit};
+
+    use super::{super::meters::ANSWERS, *};
+
+    /// Keeps the keys that are registered.
+    #[derive(Default)]
+    struct Registered(Mutex<Vec<Key>>);
+
+    impl Registered {
+        fn add(&self, key: &Key) {
+            self.0.lock().unwrap().push(key.clone());
+        }
+    }
+
+    impl Recorder for Registered {
+        fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+        fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+        fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+        fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+            self.add(key);
+            Counter::noop()
+        }
+
+        fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+            self.add(key);
+            Gauge::noop()
+        }
+
+        fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+            self.add(key);
+            Histogram::noop()
+        }
+    }
+
+    #[test]
+    fn what_alerts_count_from_zero_is_registered_with_the_client() {
+        let registered = Registered::default();
+        metrics::with_local_recorder(&registered, || {
+            ClientMetrics::new(Grouping::default(), || {}, &Arc::default())
+        });
+        let keys = registered.0.into_inner().unwrap();
+        let calls = OPERATIONS.iter().flat_map(|operation| {
+            ANSWERS.map(|outcome| {
+                Key::from_parts(
+                    "lockcore_backend_seconds",
+                    &[("operation", *operation), ("outcome", outcome)],
+                )
+            })
+        });
+        let failed = Key::from_parts("lockcore_renewals_total", &[("outcome", "failed")]);
+        let lost = Key::from_parts("lockcore_lost_total", &[("reason", "lease_ended")]);
+        for key in calls.chain([failed, lost]) {
+            assert!(keys.contains(&key), "{key}");
         }
     }
 }

@@ -177,7 +177,7 @@ pub(super) fn histogram(name: &'static str, labels: &[(&'static str, &'static st
 
 /// The value in `cell`, created if necessary. It is created while no thread waits for the cell,
 /// because the recorder's code creates it.
-pub(super) fn kept<T>(cell: &OnceLock<T>, make: impl FnOnce() -> T) -> Option<&T> {
+fn kept<T>(cell: &OnceLock<T>, make: impl FnOnce() -> T) -> Option<&T> {
     if cell.get().is_none() {
         // Another thread may have set the same value first.
         let _ = cell.set(make());
