@@ -116,6 +116,22 @@ fn the_margin_falls_before_a_lock_is_lost() {
     });
 }
 
+/// Few calls fail while a server hangs, so `LockcoreRenewalsFailing` looks for losses as well.
+#[test]
+fn a_server_that_hangs_until_a_lease_has_ended_is_a_failed_renewal_and_a_loss() {
+    Figures::of(async |figures: Figures| {
+        let backend = Faulty::new(MemoryBackend::new());
+        let faults = backend.faults();
+        let locks = Locks::builder(backend).lease(SECOND * 10).build().unwrap();
+        let guard = locks.lock("a").acquire().await.unwrap();
+        faults.every(Op::Renew, Fault::NeverAnswer);
+        assert_eq!(guard.lost().await, LossReason::LeaseEnded);
+        drop(guard);
+        assert!((1.0..5.0).contains(&renewals(&figures)[2]), "{:?}", renewals(&figures));
+        assert_eq!(figures.sum(&lost("lease_ended")), 1.0);
+    });
+}
+
 #[test]
 fn a_hold_that_settles_says_nothing_of_the_margin() {
     Figures::of(async |figures: Figures| {
