@@ -33,6 +33,8 @@ pub(crate) struct Group {
     exit: Option<Exit>,
     /// Set if the group has ended. Another group may have its number by now.
     has_ended: Cell<bool>,
+    /// A process of the group that had not ended when it was last looked at.
+    running: Cell<Option<i32>>,
 }
 
 /// The processes that are included, besides those of the group.
@@ -78,6 +80,7 @@ impl Group {
             guard,
             exit: None,
             has_ended: Cell::default(),
+            running: Cell::default(),
         })
     }
 
@@ -107,7 +110,10 @@ impl Group {
 
     fn is_group_gone(&self) -> bool {
         if !self.has_ended.get() && self.exit.is_some() {
-            self.has_ended.set(test_kill_process_group(self.leader) == Err(Errno::SRCH));
+            // A process that was not collected by its parent belongs to the group as well.
+            let is_gone = test_kill_process_group(self.leader) == Err(Errno::SRCH)
+                || tree::has_ended(self.leader, &self.running);
+            self.has_ended.set(is_gone);
         }
         self.has_ended.get()
     }

@@ -1,5 +1,7 @@
 //! The tree of processes. Only Linux shows it, in `/proc`.
 
+use std::cell::Cell;
+
 use nix::unistd::{getpgrp, getsid};
 use rustix::process::{Pid, Signal};
 
@@ -11,7 +13,7 @@ struct Process {
     parent: i32,
     group: i32,
     session: i32,
-    /// Set if it has ended, and its parent has not collected it.
+    /// Set if all its threads have ended, and its parent has not collected it.
     is_zombie: bool,
     /// Set if it is stopped by a signal.
     is_stopped: bool,
@@ -27,7 +29,10 @@ impl Process {
         let state = rest.next()?;
         let mut number = || rest.next()?.parse().ok();
         let (parent, group, session) = (number()?, number()?, number()?);
-        let (is_zombie, is_stopped) = (matches!(state, "Z" | "X"), state == "T");
+        // The state is that of the first thread, which may end before the others.
+        let threads: i32 = rest.nth(13).and_then(|threads| threads.parse().ok()).unwrap_or(1);
+        let is_zombie = matches!(state, "Z" | "X") && threads <= 1;
+        let is_stopped = state == "T";
         Some(Self { pid, parent, group, session, is_zombie, is_stopped })
     }
 
@@ -98,6 +103,33 @@ pub(super) fn descendants_of(_ancestor: Pid, _others: &[Pid]) -> Vec<Descendant>
     Vec::new()
 }
 
+/// Returns `true` if every process of `group` has ended, and only waits to be collected by its
+/// parent. `running` is the process that was found the last time, so that most calls look at one
+/// process only.
+#[cfg(target_os = "linux")]
+pub(super) fn has_ended(group: Pid, running: &Cell<Option<i32>>) -> bool {
+    let is_member = |process: &Process| process.group == group.as_raw_pid();
+    let is_running = |process: &Process| is_member(process) && !process.is_zombie;
+    if running.get().and_then(Process::of).is_some_and(|process| is_running(&process)) {
+        return false;
+    }
+    // Twice, because a process that starts another one and ends during the first search may be seen
+    // without that.
+    (0..2).all(|_| {
+        let all = Process::all();
+        let found = all.iter().find(|process| is_running(process));
+        running.set(found.map(|process| process.pid));
+        // Where `/proc` hides the group, nothing is known.
+        found.is_none() && all.iter().any(is_member)
+    })
+}
+
+/// Other systems do not show this without unsafe code.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn has_ended(_group: Pid, _running: &Cell<Option<i32>>) -> bool {
+    false
+}
+
 /// Returns `true` if the process is stopped by a signal.
 #[cfg(target_os = "linux")]
 pub(super) fn is_stopped(pid: i32) -> bool {
@@ -163,6 +195,9 @@ mod tests {
         let expected = Process { pid: 17, parent: 5, group, session, is_zombie, is_stopped };
         assert_eq!(process, expected);
         assert!(Process::parse("17 (x) Z 5 1 1").unwrap().is_zombie);
+        let ended = |threads| format!("17 (x) Z 5 1 1 0 -1 4 0 0 0 0 0 0 0 0 20 0 {threads} 0 9");
+        assert!(Process::parse(&ended(1)).unwrap().is_zombie);
+        assert!(!Process::parse(&ended(2)).unwrap().is_zombie);
         assert!(Process::parse("17 (x) T 5 1 1").unwrap().is_stopped);
         assert_eq!(Process::parse(""), None);
     }

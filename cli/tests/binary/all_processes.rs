@@ -9,7 +9,9 @@ use std::{
 
 use lockcore_testkit::RedisServer;
 
-use crate::program::{End, QUIET, Running, code, is_free, kill, lockctl, runs, shell, until};
+use crate::program::{
+    End, QUIET, Running, code, is_free, kill, lockctl, runs, shell, state, until,
+};
 
 /// Ignores SIGTERM, as does its child, which writes heartbeats. Prints the ids of both. `$1` starts
 /// the child: it is empty, or `setsid`, with which the child leaves the group.
@@ -194,6 +196,28 @@ fn a_daemon_with_a_session_of_its_own_outlives_the_lock() {
     assert!(runs(&daemon));
     kill("KILL", &daemon);
     assert_eq!(end.code, Some(0), "{end:?}");
+}
+
+/// A process that has ended stays in its group until its parent collects it, which this one never
+/// does.
+#[test]
+fn the_lock_is_not_held_for_an_ended_process_that_its_parent_does_not_collect() {
+    let server = RedisServer::start();
+    let url = server.url();
+    // The child waits until its parent has become `sleep`, in a session of its own.
+    let script = r#"(sh -c 'until grep -q sleep /proc/$PPID/comm; do sleep 0.01; done' &
+        echo $! $(exec sh -c 'echo $PPID'); exec setsid sleep 600 > /dev/null 2>&1) &
+        cat > /dev/null"#;
+    let mut running = Running::script(&url, &["a"], script);
+    let line = running.line();
+    let (child, parent) = line.split_once(' ').unwrap();
+    until("the end of the child", || state(child) == Some('Z'));
+    running.close_stdin();
+    until("the end of lockctl", || running.is_over());
+    assert_eq!((state(child), runs(parent)), (Some('Z'), true));
+    kill("KILL", parent);
+    assert_eq!(running.end().code, Some(0));
+    assert!(is_free(&url, "a", &[]));
 }
 
 /// A shell that ends with `exec lockctl` leaves its background processes to it.
