@@ -203,3 +203,24 @@ fn a_loss_while_stopped_is_noticed_before_the_command_goes_on() {
     let end = running.end();
     assert_eq!((end.code, end.stdout.as_str()), (Some(76), ""), "{end:?}");
 }
+
+/// Both are pending when `lockctl` goes on. Without a guard, the command runs while it is stopped.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_signal_just_after_the_end_of_the_command_is_not_lost() {
+    use crate::program::state;
+
+    let server = RedisServer::start();
+    let script = "echo $$; cat > /dev/null";
+    let mut running = Running::script(&server.url(), &["--on-lost", "warn", "a"], script);
+    let (command, own) = (running.line(), running.pid().to_string());
+    until("lockctl to wait", || state(&own) == Some('S'));
+    running.signal("STOP");
+    until("the stop", || state(&own) == Some('T'));
+    running.close_stdin();
+    until("the end of the command", || state(&command) == Some('Z'));
+    running.signal("INT");
+    running.signal("CONT");
+    let end = running.end();
+    assert_eq!(end.signal, Some(2), "{end:?}");
+}

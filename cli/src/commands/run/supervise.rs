@@ -309,6 +309,8 @@ impl<'a> Supervisor<'a> {
     fn on_signal(&mut self, signal: Signal) {
         match signal {
             Signal::TERM | Signal::INT | Signal::HUP | Signal::QUIT => {
+                // The command may have ended before the signal came.
+                self.reap();
                 self.is_asked_to_end = true;
                 if self.group.exit().is_some() {
                     self.signal_after_end.get_or_insert(signal);
