@@ -51,6 +51,11 @@ impl Terminal {
         self.is_ours.get()
     }
 
+    /// Returns `true` if this process is in the foreground.
+    pub(crate) fn is_here(&self) -> bool {
+        Self::foreground() == Some(self.own)
+    }
+
     /// Returns `true` if `group` is in the foreground, or was there and has ended.
     pub(crate) fn is_with(&self, group: Pid) -> bool {
         Self::foreground() == Some(group)

@@ -114,6 +114,36 @@ fn a_shell_stops_and_continues_the_command() {
     tmux.until_shown(&["got <hello>"]);
 }
 
+/// `bash` does not send SIGCONT to a job that runs, so that `lockctl` does not learn of it.
+#[test]
+fn a_command_that_was_brought_to_the_foreground_while_it_ran_can_read() {
+    let server = RedisServer::start();
+    let gate = server.directory().join("gate");
+    assert!(Command::new("mkfifo").arg(&gate).status().unwrap().success());
+    let tmux = Tmux::start(&server.url(), 80, 24);
+    tmux.command("PS1='jo''bs> ' exec bash --norc --noprofile");
+    tmux.until_shown(&["jobs>"]);
+    let file = server.directory().join("job");
+    let script = format!(
+        r#"echo "pids $$ $PPID."; cat {} > /dev/null; read x; echo "got <$x>""#,
+        gate.display()
+    );
+    fs::write(&file, script).unwrap();
+    tmux.command(&format!("\"$LOCKCTL\" run a -- sh {} &", file.display()));
+    let screen = tmux.until("the pids", |screen| {
+        screen.split_once("pids ").is_some_and(|(_, pids)| pids.contains('.'))
+    });
+    let pids = screen.split_once("pids ").unwrap().1.split_once('.').unwrap().0;
+    let (command, own) = pids.split_once(' ').unwrap();
+    tmux.command("fg");
+    until("the foreground", || foreground(own).as_deref() == Some(own));
+    fs::write(&gate, "").unwrap();
+    until("the loan", || foreground(own).as_deref() == Some(command));
+    tmux.command("hello");
+    let screen = tmux.until_shown(&["got <hello>"]);
+    assert!(!screen.contains("Stopped"), "{screen}");
+}
+
 /// A shell learns of a job's stop only if the process that it has started itself is stopped.
 #[test]
 fn a_shell_stops_and_continues_a_script_that_runs_the_command() {
@@ -129,6 +159,24 @@ fn a_shell_stops_and_continues_a_script_that_runs_the_command() {
     tmux.command("fg");
     tmux.command("hello");
     tmux.until_shown(&["got <hello>\non\n"]);
+}
+
+/// The inner run stops the group that the outer one has brought to the foreground.
+#[test]
+fn a_shell_stops_and_continues_nested_runs() {
+    let server = RedisServer::start();
+    let file = server.directory().join("job");
+    let script = r#"exec "$LOCKCTL" run a -- sh -c '
+        "$LOCKCTL" run b -- sh -c "echo ready; read x; echo \"got <\$x>\""; :'"#;
+    fs::write(&file, script).unwrap();
+    let tmux = Tmux::start(&server.url(), 80, 24);
+    tmux.command(&format!("sh {}", file.display()));
+    tmux.until_shown(&["ready\n"]);
+    tmux.press(&["C-z"]);
+    tmux.until_shown(&["Stopped"]);
+    tmux.command("fg");
+    tmux.command("hello");
+    tmux.until_shown(&["got <hello>"]);
 }
 
 /// A shell lets its background processes ignore Ctrl-C, which `env` undoes.

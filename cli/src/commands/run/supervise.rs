@@ -373,6 +373,14 @@ impl<'a> Supervisor<'a> {
             }
             return;
         }
+        // A shell does not tell this process that it has brought it to the foreground while the
+        // command ran. If the command itself is there, the terminal has not stopped it, but a
+        // nested run.
+        let is_here = self.terminal.as_ref().is_some_and(Terminal::is_here);
+        if uses_terminal && is_here && self.lend() {
+            self.go_on();
+            return;
+        }
         // Until it goes on, the keys have to reach this process.
         self.take_back();
         if is_on_purpose && nested::is_inside() {
