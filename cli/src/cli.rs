@@ -42,7 +42,7 @@ Each command's help lists those of its own.";
 /// The locks are those of the lockcore library, and on Redis those of Redisson as well: on Redis,
 /// Valkey, PostgreSQL or etcd.
 #[derive(Debug, Parser)]
-#[command(name = "lockctl", version, after_help = AFTER_HELP, max_term_width = 100)]
+#[command(name = "lockctl", bin_name = "lockctl", version, after_help = AFTER_HELP, max_term_width = 100)]
 #[command(disable_help_subcommand = true)]
 pub(crate) struct Cli {
     #[command(flatten)]
@@ -89,9 +89,11 @@ pub(crate) fn description() -> clap::Command {
 
 /// Runs the command of `arguments`.
 pub(crate) fn start(arguments: impl Iterator<Item = OsString>) -> Result<Exit, Failure> {
+    let arguments: Vec<OsString> = arguments.collect();
+    let has_separator = arguments.iter().any(|argument| argument == "--");
     let Cli { common, command } = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
-        Err(error) => return explain(&error),
+        Err(error) => return explain(&error, has_separator),
     };
     // The lines would be written over the picture.
     let is_drawn_over = matches!(command, Command::Top(_)) && io::stderr().is_terminal();
@@ -111,8 +113,8 @@ pub(crate) fn start(arguments: impl Iterator<Item = OsString>) -> Result<Exit, F
     }
 }
 
-/// Prints the help, or the error in the command line.
-fn explain(error: &clap::Error) -> Result<Exit, Failure> {
+/// Prints the help, or the error in the command line. `has_separator` is set if that contains `--`.
+fn explain(error: &clap::Error, has_separator: bool) -> Result<Exit, Failure> {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
             output::print(error.render().to_string()).map(|()| Exit::SUCCESS)
@@ -136,7 +138,7 @@ fn explain(error: &clap::Error) -> Result<Exit, Failure> {
             let message = words.join(" ").replace(" tip: ", "; tip: ");
             let message = message.strip_prefix("error: ").unwrap_or(&message);
             let advice = match is_run {
-                true if is_command(error) => {
+                true if is_command(error) && !has_separator => {
                     "put `--` before the command; see `lockctl run --help`"
                 }
                 true => "see `lockctl run --help`",

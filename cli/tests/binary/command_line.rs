@@ -1,6 +1,6 @@
 //! Arguments, messages, and secrets that are never shown.
 
-use std::{fs, net::TcpListener};
+use std::{fs, net::TcpListener, process::Command};
 
 use lockcore_testkit::RedisServer;
 
@@ -108,6 +108,24 @@ fn a_mistake_on_the_command_line_is_answered_with_what_helps() {
     ] {
         let end = end("", arguments);
         assert_eq!(end.stderr, format!("lockctl: {answer}; see `lockctl run --help`\n"));
+    }
+}
+
+#[test]
+fn a_missing_separator_is_advised_under_any_name_of_the_program_and_only_if_it_is_missing() {
+    use std::os::unix::process::CommandExt;
+
+    let answer = |name: &str, arguments: &[&str]| {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_lockctl"));
+        let output = program.arg0(name).arg("run").args(arguments).output().unwrap();
+        String::from_utf8(output.stderr).unwrap()
+    };
+    for name in ["lockctl", "/opt/bin/lock"] {
+        let without = "lockctl: unexpected argument 'true' found; put `--` before the command; \
+                       see `lockctl run --help`\n";
+        assert_eq!(answer(name, &["a", "true"]), without);
+        let with = "lockctl: unexpected argument 'b' found; see `lockctl run --help`\n";
+        assert_eq!(answer(name, &["a", "b", "--", "true"]), with);
     }
 }
 
