@@ -157,15 +157,24 @@ impl Group {
     /// Asks the group to end with `signal`. A process that is stopped has to go on to do so.
     ///
     /// Once the command has ended, it cannot pass the signal on to processes that have left the
-    /// group, so that these are asked as well. Shells let their background processes ignore SIGINT
-    /// and SIGQUIT, so that what is left gets SIGTERM instead.
+    /// group, so that these are asked as well.
     pub(crate) fn ask_to_end(&self, signal: Signal) {
         if self.exit.is_none() {
             self.ask_group_to_end(signal);
-        } else if matches!(signal, Signal::INT | Signal::QUIT) {
-            self.ask_all_to_end(Signal::TERM, Reach::Session);
         } else {
-            self.ask_all_to_end(signal, Reach::Session);
+            self.ask_all_to_end(for_rest(signal), Reach::Session);
+        }
+    }
+
+    /// Asks what the command has left behind outside its group to end, after `signal` has asked the
+    /// group. A process of the group passes that on to those that it has started itself, as a
+    /// nested run does, and they must not get it twice.
+    pub(crate) fn ask_rest_to_end(&self, signal: Signal) {
+        let members = tree::descendants_of(getpid(), &self.others);
+        let members = members.iter().filter(|member| member.group == Some(self.leader));
+        let others = self.others.iter().copied().chain(members.map(|member| member.pid));
+        for rest in self.outside(Reach::Session, &others.collect::<Vec<_>>()) {
+            ask_to_end(rest.pid, for_rest(signal));
         }
     }
 
@@ -179,8 +188,7 @@ impl Group {
     pub(crate) fn ask_all_to_end(&self, signal: Signal, reach: Reach) {
         self.ask_group_to_end(signal);
         for descendant in self.descendants(reach) {
-            let _ = kill_process(descendant.pid, signal);
-            let _ = kill_process(descendant.pid, Signal::CONT);
+            ask_to_end(descendant.pid, signal);
         }
     }
 
@@ -200,7 +208,12 @@ impl Group {
 
     /// The processes within `reach` that are not in the group.
     fn descendants(&self, reach: Reach) -> Vec<Descendant> {
-        let mut found = tree::descendants_of(getpid(), &self.others);
+        self.outside(reach, &self.others)
+    }
+
+    /// The same without `others` and their descendants.
+    fn outside(&self, reach: Reach, others: &[Pid]) -> Vec<Descendant> {
+        let mut found = tree::descendants_of(getpid(), others);
         found.retain(|descendant| descendant.group != Some(self.leader));
         if reach == Reach::Session {
             // Processes that a process in `others` has left behind are in the group of this
@@ -231,6 +244,18 @@ impl Group {
         }
         reaped
     }
+}
+
+/// The signal for what the command has left behind, instead of `signal`. Shells let their background
+/// processes ignore SIGINT and SIGQUIT.
+fn for_rest(signal: Signal) -> Signal {
+    if matches!(signal, Signal::INT | Signal::QUIT) { Signal::TERM } else { signal }
+}
+
+/// A process that is stopped has to go on to end.
+fn ask_to_end(pid: Pid, signal: Signal) {
+    let _ = kill_process(pid, signal);
+    let _ = kill_process(pid, Signal::CONT);
 }
 
 fn exit_of(status: WaitStatus) -> Option<Exit> {

@@ -185,6 +185,40 @@ fn a_signal_ends_the_background_process_of_a_shell_that_has_ended() {
     }
 }
 
+/// The shell ends by the signal, and does not pass it on.
+#[test]
+fn a_signal_that_ends_the_command_ends_the_jobs_that_it_leaves_behind() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let jobs = "set -m; sleep 600 < /dev/null > /dev/null 2>&1 & echo $!; wait";
+    for (signal, code) in [("TERM", 143), ("INT", 130), ("HUP", 129)] {
+        let mut running = Running::start(lockctl(&url, &["run", "a", "--", "bash", "-c", jobs]));
+        let job = running.line();
+        running.signal(signal);
+        until("the end of lockctl", || running.is_over());
+        let end = running.end();
+        assert_eq!(end.code, Some(code), "{signal}: {end:?}");
+        assert!(!runs(&job) && is_free(&url, "a", &[]), "{signal}");
+    }
+}
+
+/// The inner run is in the group of the outer command, and passes the signal on. Many programs take
+/// a second one for the wish to end at once.
+#[test]
+fn a_signal_reaches_the_command_of_a_nested_run_once() {
+    let server = RedisServer::start();
+    let script = r#""$LOCKCTL" run b -- sh -c 'trap "echo asked" TERM; echo ready
+        until read x; [ "$x" = end ]; do :; done; echo over'; :"#;
+    let mut running = Running::script(&server.url(), &["a"], script);
+    assert_eq!(running.line(), "ready");
+    running.signal("TERM");
+    running.error_line_with("still run");
+    assert_eq!(running.line(), "asked");
+    running.tell("end\n");
+    assert_eq!(running.line(), "over");
+    assert_eq!(running.end().code, Some(143));
+}
+
 #[test]
 fn a_daemon_with_a_session_of_its_own_outlives_the_lock() {
     let server = RedisServer::start();

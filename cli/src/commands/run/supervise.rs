@@ -61,8 +61,8 @@ pub(super) struct Supervisor<'a> {
     killed_at: Option<Duration>,
     /// Set while the command is stopped because somebody has sent it SIGSTOP.
     is_stopped_on_purpose: bool,
-    /// Set if a signal has asked the command to end.
-    is_asked_to_end: bool,
+    /// The last signal that has asked the command to end.
+    asked_to_end: Option<Signal>,
     /// The signal that has asked processes to end that the command has left behind.
     signal_after_end: Option<Signal>,
     /// Set if the command is ended because the hold is lost, or may be lost soon.
@@ -103,7 +103,7 @@ impl<'a> Supervisor<'a> {
             kill_at: None,
             killed_at: None,
             is_stopped_on_purpose: false,
-            is_asked_to_end: false,
+            asked_to_end: None,
             signal_after_end: None,
             is_ended_for_loss: false,
             is_loss_told: false,
@@ -125,7 +125,7 @@ impl<'a> Supervisor<'a> {
     /// Returns `true` if a signal has asked the command to end, be it with a key of the terminal,
     /// which only the command gets.
     pub(super) fn was_asked_to_end(&self) -> bool {
-        self.is_asked_to_end || self.exit().is_by_key()
+        self.asked_to_end.is_some() || self.exit().is_by_key()
     }
 
     /// Returns `true` if processes that were killed may still be inside.
@@ -190,7 +190,7 @@ impl<'a> Supervisor<'a> {
         match self.signal_after_end {
             Some(signal) => exit.or_interrupted(Exit::by_signal(signal.as_raw())),
             // The signal was passed on, so that it was not a key.
-            None if self.is_asked_to_end => exit,
+            None if self.asked_to_end.is_some() => exit,
             None if self.was_in_foreground == Some(true) => exit.in_foreground(),
             None => exit,
         }
@@ -311,7 +311,7 @@ impl<'a> Supervisor<'a> {
             Signal::TERM | Signal::INT | Signal::HUP | Signal::QUIT => {
                 // The command may have ended before the signal came.
                 self.reap();
-                self.is_asked_to_end = true;
+                self.asked_to_end = Some(signal);
                 if self.group.exit().is_some() {
                     self.signal_after_end.get_or_insert(signal);
                 }
@@ -342,6 +342,7 @@ impl<'a> Supervisor<'a> {
 
     /// Collects what has happened to the command and the other processes.
     fn reap(&mut self) -> Reaped {
+        let had_ended = self.group.exit().is_some();
         let reaped = self.group.reap();
         match reaped {
             Reaped::Nothing => {}
@@ -349,6 +350,12 @@ impl<'a> Supervisor<'a> {
             Reaped::Continued => self.is_stopped_on_purpose = false,
         }
         if self.group.exit().is_some() {
+            // All processes are asked on a loss.
+            if let (Some(signal), false, false) =
+                (self.asked_to_end, had_ended, self.is_ended_for_loss)
+            {
+                self.group.ask_rest_to_end(signal);
+            }
             if let (Some(terminal), None) = (&self.terminal, self.was_in_foreground) {
                 self.was_in_foreground = Some(terminal.is_with(self.group.id()));
             }
