@@ -103,6 +103,11 @@ impl Group {
         }
     }
 
+    /// Returns `true` once if the guard has killed what was left of the command.
+    pub(crate) fn was_killed_by_guard(&mut self) -> bool {
+        self.guard.as_mut().is_some_and(Guard::has_killed)
+    }
+
     /// Returns `true` if no process of the group and within `reach` is left.
     pub(crate) fn is_gone(&self, reach: Reach) -> bool {
         self.is_group_gone() && self.descendants(reach).is_empty()

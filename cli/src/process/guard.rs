@@ -117,6 +117,11 @@ impl Guard {
         }
     }
 
+    /// Returns `true` once after the guard has begun to kill.
+    pub(super) fn has_killed(&mut self) -> bool {
+        matches!(self.stream.read(&mut [0]), Ok(1))
+    }
+
     /// Takes notice that the child with this number has ended.
     pub(super) fn on_end_of(&mut self, pid: Pid) {
         if !self.has_ended && pid == Pid::from_child(&self.process) {
@@ -168,6 +173,8 @@ pub(crate) struct Watch {
     stopped: Vec<Pid>,
     /// Set if a message has come since the other process was seen stopped.
     has_news: bool,
+    /// Set if the other process was told that processes of the command are killed.
+    has_told: bool,
 }
 
 impl Watch {
@@ -186,6 +193,7 @@ impl Watch {
             told: None,
             stopped: Vec::new(),
             has_news: false,
+            has_told: false,
         })
     }
 
@@ -205,7 +213,7 @@ impl Watch {
             // Messages from the time when it could not listen may be old, and the next one is on
             // its way.
             if last.saturating_sub(before) < LATE {
-                self.look(last);
+                self.look(last, &mut stream);
             }
         }
         // They are not found any more, and would be stopped for ever.
@@ -254,11 +262,13 @@ impl Watch {
         }
     }
 
-    fn look(&mut self, now: Duration) {
+    fn look(&mut self, now: Duration, stream: &mut UnixStream) {
         let Some((group, kill_at)) = self.told else { return };
         let signal_group = |signal| group.map(|group| kill_process_group(group, signal));
         if now >= kill_at {
-            // The other process would have done so earlier if it could.
+            // The other process would have done so earlier if it could. It is told first, because
+            // it may go on and collect the command at any time.
+            self.tell_of_kill(stream);
             signal_group(Signal::KILL);
             for descendant in self.descendants() {
                 let _ = kill_process(descendant.pid, Signal::KILL);
@@ -277,6 +287,16 @@ impl Watch {
             for pid in self.stopped.drain(..) {
                 let _ = kill_process(pid, Signal::CONT);
             }
+        }
+    }
+
+    /// Tells the other process, once, that its command is killed. If everything has ended before,
+    /// nothing is.
+    fn tell_of_kill(&mut self, stream: &mut UnixStream) {
+        // Other systems than Linux do not show the processes.
+        let is_any_left = cfg!(not(target_os = "linux")) || !self.descendants().is_empty();
+        if is_any_left && !self.has_told {
+            self.has_told = matches!(stream.write(&[1]), Ok(1));
         }
     }
 

@@ -187,6 +187,26 @@ async fn a_stopped_lockctl_does_not_keep_its_command_beyond_the_lease() {
     assert!(end.stderr.contains("was lost"), "{end:?}");
 }
 
+/// The store still has the hold then, so that nothing else tells of a loss.
+#[test]
+fn a_command_that_the_guard_has_killed_was_lost_even_if_lockctl_goes_on_before_the_deadline() {
+    let _quiet = QUIET.blocking_lock();
+    let server = RedisServer::start();
+    let arguments = ["--lease", "10", "a"];
+    let mut running = Running::script(&server.url(), &arguments, STUBBORN);
+    let command = running.line();
+    until_guarded(&running);
+    running.signal("STOP");
+    until("the end of the command", || !runs(&command));
+    running.signal("CONT");
+    let end = running.end();
+    assert_eq!(end.code, Some(76), "{end:?}");
+    // A busy machine may continue it after the deadline.
+    let reasons = ["was killed because", "ending the command"];
+    assert!(reasons.iter().any(|reason| end.stderr.contains(reason)), "{end:?}");
+    assert!(is_free(&server.url(), "a", &[]));
+}
+
 #[tokio::test]
 async fn the_command_of_a_killed_lockctl_ends_before_the_lease() {
     let server = RedisServer::start();

@@ -159,6 +159,9 @@ impl<'a> Supervisor<'a> {
                 // The process that stands in for this one may have killed the command.
                 self.on_loss(LossReason::LeaseEnded, since_boot());
             }
+            if self.group.was_killed_by_guard() && !self.is_ended_for_loss {
+                self.on_kill_by_guard(since_boot());
+            }
             if self.is_over(since_boot()) {
                 return self.exit();
             }
@@ -285,6 +288,18 @@ impl<'a> Supervisor<'a> {
             OnLost::Warn => "the command runs on, and somebody else may hold the lock",
         };
         output::tell(format_args!("the hold of {} was lost: {reason}; {ending}", self.name));
+    }
+
+    /// The lease may not have ended yet, or may have been renewed meanwhile.
+    fn on_kill_by_guard(&mut self, now: Duration) {
+        self.is_ended_for_loss = true;
+        // Processes that the guard has not found.
+        self.kill_by(now);
+        output::tell(format_args!(
+            "the command was killed because lockctl had not renewed its hold of {} in time: it was \
+             stopped, or the host was too busy",
+            self.name
+        ));
     }
 
     /// Asks all processes that the command has started to end, unless that was done before, and
