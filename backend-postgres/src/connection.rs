@@ -414,7 +414,7 @@ impl Keeper {
                 Err(error) => {
                     tracing::debug!(%error, "cannot connect to PostgreSQL");
                     self.state.send_replace(State::Down(error, attempt));
-                    // Whoever has waited for a busy server need not pause as well.
+                    // An attempt that has taken longer than the pause is repeated at once.
                     tokio::time::sleep_until(began + pause).await;
                     pause = (pause * 2).min(PAUSES[1]);
                 }

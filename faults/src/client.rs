@@ -26,7 +26,7 @@ use crate::{
 /// How often a holder checks whether it still holds.
 const LOOK_EVERY: Duration = Duration::from_millis(40);
 
-/// What a client writes to its standard error: warnings, and all that may explain the loss of a hold.
+/// The log filter of a client: warnings, and the events that explain the loss of a hold.
 const SAID: &str = "warn,lockcore::client::report=debug,lockcore_postgres=debug";
 
 /// Threads of a client's runtime.

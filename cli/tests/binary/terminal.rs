@@ -144,12 +144,10 @@ fn a_command_that_was_brought_to_the_foreground_while_it_ran_can_read() {
     assert!(!screen.contains("Stopped"), "{screen}");
 }
 
-/// A shell learns of a job's stop only if the process that it has started itself is stopped.
-#[test]
-fn a_shell_stops_and_continues_a_script_that_runs_the_command() {
+/// Runs a script whose command says that it is ready, stops it with a key, and goes on with it.
+fn stops_and_continues(script: &str, then: &str) {
     let server = RedisServer::start();
     let file = server.directory().join("job");
-    let script = r#""$LOCKCTL" run a -- sh -c 'echo ready; read x; echo "got <$x>"'; echo on"#;
     fs::write(&file, script).unwrap();
     let tmux = Tmux::start(&server.url(), 80, 24);
     tmux.command(&format!("sh {}", file.display()));
@@ -158,25 +156,22 @@ fn a_shell_stops_and_continues_a_script_that_runs_the_command() {
     tmux.until_shown(&["Stopped"]);
     tmux.command("fg");
     tmux.command("hello");
-    tmux.until_shown(&["got <hello>\non\n"]);
+    tmux.until_shown(&[then]);
+}
+
+/// A shell learns of a job's stop only if the process that it has started itself is stopped.
+#[test]
+fn a_shell_stops_and_continues_a_script_that_runs_the_command() {
+    let script = r#""$LOCKCTL" run a -- sh -c 'echo ready; read x; echo "got <$x>"'; echo on"#;
+    stops_and_continues(script, "got <hello>\non\n");
 }
 
 /// The inner run stops the group that the outer one has brought to the foreground.
 #[test]
 fn a_shell_stops_and_continues_nested_runs() {
-    let server = RedisServer::start();
-    let file = server.directory().join("job");
     let script = r#"exec "$LOCKCTL" run a -- sh -c '
         "$LOCKCTL" run b -- sh -c "echo ready; read x; echo \"got <\$x>\""; :'"#;
-    fs::write(&file, script).unwrap();
-    let tmux = Tmux::start(&server.url(), 80, 24);
-    tmux.command(&format!("sh {}", file.display()));
-    tmux.until_shown(&["ready\n"]);
-    tmux.press(&["C-z"]);
-    tmux.until_shown(&["Stopped"]);
-    tmux.command("fg");
-    tmux.command("hello");
-    tmux.until_shown(&["got <hello>"]);
+    stops_and_continues(script, "got <hello>");
 }
 
 /// A shell lets its background processes ignore Ctrl-C, which `env` undoes.

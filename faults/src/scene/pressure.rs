@@ -5,8 +5,8 @@ use std::{fmt::Write, fs, time::Instant};
 /// The parts that Linux keeps account of.
 const PARTS: [&str; 3] = ["cpu", "io", "memory"];
 
-/// What Linux calls pressure: the time in which at least one process waited for a part. It includes
-/// what others on this machine do, and tells a slow machine from a slow client.
+/// The pressure stall information of Linux: the time in which at least one process waited for a part.
+/// All processes on the machine count, so it tells a slow machine from a slow client.
 #[derive(Debug)]
 pub(super) struct Pressure {
     began: Instant,

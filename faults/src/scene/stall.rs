@@ -25,7 +25,7 @@ pub(crate) struct Stall {
     measuring: JoinHandle<()>,
 }
 
-/// What was measured so far. Locked for short critical sections without awaits.
+/// The measurements so far. Their mutex is held for short critical sections without awaits.
 #[derive(Debug, Default)]
 struct Measured {
     /// When this process should have run again, and when it did.
