@@ -10,7 +10,7 @@ use lockcore_postgres::{Fence, PostgresBackend, is_stale_token};
 use lockcore_testkit::PostgresServer;
 use tokio_postgres::{Client, IsolationLevel};
 
-use crate::support::{LEASE, connect, enters, name, request, session, soon, until};
+use crate::support::{LEASE, WAITING, connect, enters, name, request, session, soon, until};
 
 fn fence() -> (Fence, LockName) {
     (Fence::new("lockcore").unwrap(), name("account"))
@@ -83,11 +83,7 @@ async fn of_two_at_the_same_time_the_second_waits_for_the_first() {
     let newer = first.transaction().await.unwrap();
     fence.check(&newer, &name, new).await.unwrap();
     let older = tokio::spawn(async move { writes(&mut second, old).await });
-    until("the wait", || async {
-        let waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
-        !server.query(waiting).await.is_empty()
-    })
-    .await;
+    until("the wait", || async { !server.query(WAITING).await.is_empty() }).await;
     newer.commit().await.unwrap();
     let error = soon("the older one", older).await.unwrap().unwrap_err();
     assert!(is_stale_token(&error), "{error}");

@@ -11,7 +11,7 @@ use lockcore_testkit::PostgresServer;
 
 use crate::{
     proxy::PostgresProxy,
-    support::{LEASE, enters, request, session, soon, until},
+    support::{LEASE, WAITING, enters, request, session, soon, until},
 };
 
 /// Transactions that block the renewal of a name.
@@ -19,9 +19,6 @@ const BUSY: [&str; 2] = [
     "BEGIN; SELECT lockcore.enter('stuck')",
     "BEGIN; SELECT FROM lockcore.hold WHERE name = 'stuck' FOR UPDATE",
 ];
-
-/// The sessions that wait for another one.
-const WAITING: &str = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_name_that_is_stuck_keeps_no_other_from_being_renewed() {

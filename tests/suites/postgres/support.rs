@@ -14,6 +14,9 @@ pub(crate) use crate::waiting::{soon, until};
 /// Longer than any test.
 pub(crate) const LEASE: Duration = Duration::from_secs(60);
 
+/// The sessions that wait for another one.
+pub(crate) const WAITING: &str = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+
 pub(crate) async fn connect(server: &PostgresServer) -> PostgresBackend {
     PostgresBackend::connect(server.url()).await.unwrap()
 }
