@@ -1,6 +1,6 @@
 //! [`RedisClusterBuilder`]: how a cluster is started.
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Mutex, time::Duration};
 
 use super::{
     super::{
@@ -118,7 +118,7 @@ impl RedisClusterBuilder {
         let options = self.node_options(Version::of_server()?);
         let environment = self.environment.clone();
         let launch = Launch { options, environment, ..Launch::default() };
-        let mut cluster = RedisCluster { nodes: Vec::new(), launch };
+        let mut cluster = RedisCluster { nodes: Vec::new(), launch, moves: Mutex::default() };
         let patience = Patience::new();
         for _ in 0..self.primaries * (1 + self.replicas_each) {
             cluster.start_node(&patience).await?;

@@ -1,8 +1,15 @@
 //! [`SlotMigration`]: the migration of a slot from one node to another.
 
+use std::{
+    collections::BTreeMap,
+    sync::{MutexGuard, PoisonError},
+    time::UNIX_EPOCH,
+};
+
 use super::{
     super::settle::{Patience, ask, or_panic},
     RedisCluster,
+    nodes::view,
 };
 
 /// The number of keys per batch.
@@ -70,11 +77,13 @@ impl RedisCluster {
     }
 
     /// Marks a slot as migrating at its primary and as importing at another one. No key is moved.
+    /// Waits first until all nodes have heard of the last migration of the slot.
     ///
     /// # Panics
     /// If a node refuses.
     pub async fn begin_migration(&self, slot: u16, to: usize) -> SlotMigration {
         let from = self.primary_of(slot).await;
+        self.heard_of_last_move(slot, from).await;
         let number = slot.to_string();
         self.set_slot(to, &[&number, "IMPORTING", &self.nodes[from].id]).await;
         self.set_slot(from, &[&number, "MIGRATING", &self.nodes[to].id]).await;
@@ -133,6 +142,7 @@ impl RedisCluster {
         assert_eq!(left, 0, "keys of slot {slot} are still at node {}", migration.from);
         // The target first: after a failure in between, no node would have the slot otherwise.
         self.set_slot(migration.to, &[&slot, "NODE", owner]).await;
+        self.has_moved(migration.slot);
         // Refused if the source has heard of it already and had no other slot, because it is a
         // replica then.
         let _ = ask::<()>(source, &["CLUSTER", "SETSLOT", &slot, "NODE", owner]).await;
@@ -154,6 +164,38 @@ impl RedisCluster {
         self.set_slot(from, &stable).await;
         self.move_keys(&SlotMigration { slot, from: to, to: from }).await;
         self.set_slot(to, &stable).await;
+    }
+
+    /// Notes that a slot has got to a new primary just now.
+    fn has_moved(&self, slot: u16) {
+        let now = UNIX_EPOCH.elapsed().unwrap_or_default().as_millis();
+        self.moves().insert(slot, now.try_into().unwrap_or(u64::MAX));
+    }
+
+    /// Waits until each running node has a pong that `primary` sent after it got a slot that has
+    /// moved.
+    ///
+    /// The last message before the move makes a node note that the primary does not claim the slot.
+    /// Redis 7.0.13 to 7.2.1 keep that note when the slot moves on to the node itself, which then
+    /// leaves the slot to any other node that claims it (redis #12564).
+    async fn heard_of_last_move(&self, slot: u16, primary: usize) {
+        let Some(moved) = self.moves().get(&slot).copied() else { return };
+        let id = &self.nodes[primary].id;
+        let patience = Patience::new();
+        for observer in self.running().filter(|node| node.id != *id) {
+            loop {
+                let missing = match view(observer).await {
+                    Ok(view) if view.nodes.get(id).is_some_and(|it| it.last_pong > moved) => break,
+                    Ok(_) => format!("{} has no new pong of {id}", observer.server.address()),
+                    Err(missing) => missing,
+                };
+                or_panic(patience.wait(missing).await);
+            }
+        }
+    }
+
+    fn moves(&self) -> MutexGuard<'_, BTreeMap<u16, u64>> {
+        self.moves.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn set_slot(&self, index: usize, arguments: &[&str]) {

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    sync::Mutex,
     time::{Duration, Instant},
 };
 
@@ -41,6 +42,8 @@ const FAILOVER_LIMIT: Duration = Duration::from_secs(6);
 pub struct RedisCluster {
     pub(super) nodes: Vec<Node>,
     pub(super) launch: Launch,
+    /// When each slot that has moved got to its primary, in milliseconds since the Unix epoch.
+    pub(super) moves: Mutex<BTreeMap<u16, u64>>,
 }
 
 #[derive(Debug)]
@@ -298,8 +301,7 @@ impl RedisCluster {
             let view = view(node).await?;
             match &agreed {
                 Some(agreed) if agreed.topology() != view.topology() => {
-                    let (one, other) = (&agreed.myself, &view.myself);
-                    return Err(format!("nodes {one} and {other} do not agree"));
+                    return Err(agreed.difference(&view));
                 }
                 Some(_) => {}
                 None => agreed = Some(view),
@@ -319,7 +321,7 @@ impl RedisCluster {
 }
 
 /// The view of one node.
-async fn view(node: &Node) -> Result<View, String> {
+pub(super) async fn view(node: &Node) -> Result<View, String> {
     let answer: String = ask(&node.server, &["CLUSTER", "NODES"]).await?;
     View::parse(&answer).ok_or_else(|| format!("{} says {answer}", node.server.address()))
 }

@@ -1,6 +1,6 @@
 //! [`View`]: what one node of a cluster knows about all nodes.
 
-use std::{collections::BTreeMap, ops::RangeInclusive};
+use std::{collections::BTreeMap, fmt::Write as _, ops::RangeInclusive};
 
 /// The answer to `CLUSTER NODES`.
 #[derive(Debug, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub(super) struct NodeState {
     pub(super) slots: Vec<RangeInclusive<u16>>,
     pub(super) is_met: bool,
     pub(super) is_connected: bool,
+    /// When the observer last got a pong, in milliseconds since the Unix epoch; 0 for never.
+    pub(super) last_pong: u64,
 }
 
 /// The primary of a node, its epoch, and its slots.
@@ -42,7 +44,7 @@ impl View {
         let mut myself = None;
         for line in answer.lines() {
             let words: Vec<&str> = line.split_whitespace().collect();
-            let [id, _, flags, primary, _, _, epoch, link, slots @ ..] = words.as_slice() else {
+            let [id, _, flags, primary, _, pong, epoch, link, slots @ ..] = words.as_slice() else {
                 return None;
             };
             let has = |flag: &str| flags.split(',').any(|it| it == flag);
@@ -55,6 +57,7 @@ impl View {
                 slots: slots.iter().filter_map(|range| parse_range(range)).collect(),
                 is_met: !has("handshake") && !has("noaddr"),
                 is_connected: *link == "connected" && !has("fail") && !has("fail?"),
+                last_pong: pong.parse().ok()?,
             };
             nodes.insert((*id).to_owned(), state);
         }
@@ -67,6 +70,19 @@ impl View {
     pub(super) fn topology(&self) -> BTreeMap<&str, Place<'_>> {
         let places = self.nodes.iter().map(|(id, node)| (id.as_str(), node.place()));
         places.collect()
+    }
+
+    /// How the topologies of two nodes differ.
+    pub(super) fn difference(&self, other: &Self) -> String {
+        let (mine, theirs) = (self.topology(), other.topology());
+        let mut difference = format!("nodes {} and {} do not agree", self.myself, other.myself);
+        for id in mine.keys().chain(theirs.keys().filter(|id| !mine.contains_key(*id))) {
+            let (one, another) = (mine.get(id), theirs.get(id));
+            if one != another {
+                let _ = write!(difference, "; about {id}: {one:?} and {another:?}");
+            }
+        }
+        difference
     }
 }
 
@@ -85,7 +101,7 @@ mod tests {
         let answer = "\
             aa 127.0.0.1:1@10001,, myself,master - 0 0 1 connected 0-99 200 [7->-bb]\n\
             bb 127.0.0.1:2@10002 slave,fail? aa 0 0 1 connected\n\
-            cc 127.0.0.1:3@10003 handshake - 0 0 0 disconnected\n";
+            cc 127.0.0.1:3@10003 handshake - 0 1700 0 disconnected\n";
         let view = View::parse(answer).unwrap();
         assert_eq!(view.myself, "aa");
         let [a, b, c] = ["aa", "bb", "cc"].map(|id| &view.nodes[id]);
@@ -93,6 +109,7 @@ mod tests {
         assert!(a.has(99) && !a.has(100) && a.has(200) && a.is_connected);
         assert_eq!((b.primary.as_deref(), b.is_met, b.is_connected), (Some("aa"), true, false));
         assert!(!c.is_met);
+        assert_eq!((b.last_pong, c.last_pong), (0, 1700));
         assert_eq!(View::parse("-ERR"), None);
     }
 }
