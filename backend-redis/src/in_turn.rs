@@ -5,11 +5,12 @@ use std::time::Duration;
 use lockcore::BackendError;
 use tokio::task::JoinSet;
 
-/// The time without an answer after which the next server is asked as well.
-const HEAD_START: Duration = Duration::from_millis(200);
+/// The usual time without an answer after which the next server is asked as well.
+pub(crate) const HEAD_START: Duration = Duration::from_millis(200);
 
-/// Asks one of the `servers` after the other, and returns the first answer that `is_good`. If there
-/// is none, returns the last of the other answers.
+/// Asks one of the `servers` after the other, each `head_start` after the one before unless that
+/// has failed by then, and returns the first answer that `is_good`. If there is none, returns the
+/// last of the other answers.
 ///
 /// # Errors
 /// The errors of all servers, if none answers.
@@ -18,6 +19,7 @@ const HEAD_START: Duration = Duration::from_millis(200);
 /// The requests end with the future.
 pub(crate) async fn ask_in_turn<S, T, F>(
     servers: Vec<S>,
+    head_start: Duration,
     ask: impl Fn(S) -> F,
     is_good: impl Fn(&T) -> bool,
 ) -> Result<T, Vec<BackendError>>
@@ -33,8 +35,8 @@ where
         } else if asked.is_empty() {
             return doubtful.ok_or(failures);
         }
-        let limit = if rest.len() > 0 { HEAD_START } else { Duration::MAX };
-        match tokio::time::timeout(limit, asked.join_next()).await {
+        let patience = if rest.len() > 0 { head_start } else { Duration::MAX };
+        match tokio::time::timeout(patience, asked.join_next()).await {
             Ok(Some(Ok(Ok(answer)))) if is_good(&answer) => return Ok(answer),
             Ok(Some(Ok(Ok(answer)))) => doubtful = Some(answer),
             Ok(Some(Ok(Err(failure)))) => failures.push(failure),

@@ -350,10 +350,19 @@ impl Cluster {
         address: &str,
     ) -> BackendError {
         self.refresh_soon();
+        let way_out = match address.ends_with(":0") {
+            true => {
+                "every node has to serve connections with TLS (`tls-port`), or every node those \
+                 without (`port`)"
+            }
+            false => {
+                "set `cluster-announce-hostname` at every node, or \
+                 `cluster-preferred-endpoint-type ip`"
+            }
+        };
         let message = format!(
             "slot {slot} is at another node of the cluster, which {sender} calls `{address}`; \
-             set `cluster-announce-hostname` at every node, or \
-             `cluster-preferred-endpoint-type ip`"
+             {way_out}"
         );
         BackendError::new(BackendErrorKind::Unavailable, message).not_applied()
     }

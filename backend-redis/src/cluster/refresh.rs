@@ -13,7 +13,7 @@ use super::{
     Cluster,
     slots::{NodeAddress, SlotMap},
 };
-use crate::in_turn::ask_in_turn;
+use crate::in_turn::{HEAD_START, ask_in_turn};
 
 /// The age at which the map is refreshed while the cluster is in use.
 pub(super) const REFRESH_EVERY: Duration = Duration::from_secs(1);
@@ -136,7 +136,7 @@ impl Cluster {
                 fetching.await.unwrap_or_else(|_| Err(no_answer(&node, limit)))
             }
         };
-        let view = ask_in_turn(self.candidates(), ask, |view| view.is_served).await;
+        let view = ask_in_turn(self.candidates(), HEAD_START, ask, |view| view.is_served).await;
         view.map(|view| view.map).map_err(of_all)
     }
 

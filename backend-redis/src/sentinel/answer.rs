@@ -28,9 +28,9 @@ pub(crate) struct Answer {
 
 impl Answer {
     /// Returns `true` if this answer names another primary than the one at `info` since `epoch`,
-    /// and is not known to be older.
+    /// and is known to be newer.
     pub(super) fn succeeds(&self, info: &ConnectionInfo, epoch: Option<u64>) -> bool {
-        !self.names(info) && self.epoch.zip(epoch).is_none_or(|(mine, other)| mine > other)
+        !self.names(info) && self.epoch.zip(epoch).is_some_and(|(mine, other)| mine > other)
     }
 
     /// Returns `true` if the primary is the server at `info`.
@@ -126,7 +126,7 @@ mod tests {
         };
         for (url, epoch, expected) in [
             ("redis://old:6379", Some(1), true),
-            ("redis://old:6379", None, true),
+            ("redis://old:6379", None, false),
             ("redis://new:6380", Some(1), true),
             ("redis://old:6379", Some(2), false),
             ("redis://old:6379", Some(3), false),

@@ -20,7 +20,12 @@ use super::{
     answer::{self, Answer},
     url::SentinelUrl,
 };
-use crate::{credentials::Login, in_turn::ask_in_turn, server::address::Place, url::relocated};
+use crate::{
+    credentials::Login,
+    in_turn::{HEAD_START, ask_in_turn},
+    server::address::Place,
+    url::relocated,
+};
 
 /// How long a Sentinel may take to connect, and to answer.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -83,8 +88,12 @@ impl SentinelGroup {
             async move { group.ask_one(&sentinel).await }
         };
         let sentinels = self.sentinels().clone();
-        match ask_in_turn(sentinels, ask, |_| true).await {
+        // The last one has time for an answer, although all before it are silent.
+        let turns = u32::try_from(sentinels.len()).unwrap_or(u32::MAX).saturating_add(1);
+        let head_start = HEAD_START.min(self.connect_timeout / turns);
+        match ask_in_turn(sentinels, head_start, ask, |_| true).await {
             Ok(answer) => {
+                self.ask_first(&answer.named_by);
                 self.note(&answer);
                 Ok(answer)
             }
@@ -188,12 +197,12 @@ impl SentinelGroup {
         Ok(answer)
     }
 
-    /// Asks the Sentinel that has answered first from now on, and remembers the others it names.
+    /// Remembers the Sentinels that the one that has answered names.
     fn note(&self, answer: &Answer) {
         self.has_answered.store(true, Ordering::Relaxed);
         let mut sentinels = self.sentinels();
-        sentinels.sort_by_key(|sentinel| sentinel.address() != answer.named_by);
-        let Some(like) = sentinels.first().map(|sentinel| sentinel.info.clone()) else { return };
+        let like = sentinels.iter().find(|sentinel| sentinel.address() == answer.named_by);
+        let Some(like) = like.map(|sentinel| sentinel.info.clone()) else { return };
         for other in &answer.others {
             let info = relocated(&like, other.clone());
             let learned = sentinels.iter().filter(|sentinel| sentinel.is_learned).count();
@@ -209,6 +218,11 @@ impl SentinelGroup {
                 || answer.others.iter().any(|(host, port)| address == format!("{host}:{port}"))
         };
         sentinels.retain(|sentinel| !sentinel.is_learned || names(sentinel));
+    }
+
+    /// Asks the Sentinel at `address` first from now on.
+    fn ask_first(&self, address: &str) {
+        self.sentinels().sort_by_key(|sentinel| sentinel.address() != address);
     }
 
     /// Asks the Sentinel at `address` last from now on.

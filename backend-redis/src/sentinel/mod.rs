@@ -58,45 +58,46 @@ impl SentinelAddress {
         }
     }
 
-    /// Waits until the Sentinel that is followed answers so.
-    async fn told(&self, is_expected: impl Fn(&Answer) -> bool) {
+    /// Returns the next answer of this kind by the Sentinel that is followed.
+    async fn told(&self, is_expected: impl Fn(&Answer) -> bool) -> Answer {
         loop {
             let mut followed = self.followed();
             let told = followed.wait_for(|answer| answer.as_ref().is_some_and(&is_expected)).await;
             // Otherwise the task ended with its runtime. The next one runs on this runtime.
-            if told.is_ok() {
-                return;
+            if let Ok(Some(answer)) = told.as_deref() {
+                return answer.clone();
             }
         }
     }
 
-    /// Waits until the Sentinels have been pointed at another primary. `SENTINEL MONITOR` begins
-    /// with the first epoch again, so that no number says which answer is newer. It may as well be
-    /// that the Sentinel that is followed is behind.
+    /// Waits until the Sentinels name another primary, although no epoch says which answer is
+    /// newer: `SENTINEL MONITOR` begins with the first epoch again, and the user may have no right
+    /// to see epochs. It may as well be that the Sentinel that is followed is behind.
     async fn abandoned(&self, place: &Place) {
         loop {
-            self.told(|answer| !answer.names(&place.info)).await;
+            let other = self.told(|answer| !answer.names(&place.info)).await;
+            let has_epochs = other.epoch.and(place.epoch).is_some();
             tokio::select! {
-                () = self.told(|answer| answer.names(&place.info)) => {}
-                () = self.left(place) => return,
+                _ = self.told(|answer| answer.names(&place.info)) => {}
+                () = self.left(place, has_epochs) => return,
             }
         }
     }
 
     /// Asks all Sentinels until they have left `place`, more and more rarely, and whenever the one
-    /// that is followed has news, for example of another Sentinel. They have to say so twice: during
-    /// a failover, only the one that leads it may know the new primary, and may have no time to
-    /// answer.
-    async fn left(&self, place: &Place) {
-        let (mut pause, mut was_left) = (follow::ASK_EVERY, false);
+    /// that is followed has news, for example of another Sentinel. If `must_repeat`, they have to
+    /// say so twice: during a failover, only the one that leads it may know the new primary, and may
+    /// have no time to answer.
+    async fn left(&self, place: &Place, must_repeat: bool) {
+        let (mut pause, mut is_enough) = (follow::ASK_EVERY, !must_repeat);
         let mut followed = self.followed();
         loop {
             followed.mark_unchanged();
             let has_left = self.group.has_left(place).await;
-            if has_left && was_left {
+            if has_left && is_enough {
                 return;
             }
-            was_left = has_left;
+            is_enough = has_left || !must_repeat;
             if has_left {
                 pause = follow::ASK_EVERY;
             }
@@ -121,7 +122,7 @@ impl Locate for SentinelAddress {
     async fn moved(&self, place: &Place) {
         tokio::select! {
             biased;
-            () = self.told(|answer| answer.succeeds(&place.info, place.epoch)) => {}
+            _ = self.told(|answer| answer.succeeds(&place.info, place.epoch)) => {}
             () = self.abandoned(place) => {}
         }
     }

@@ -83,6 +83,33 @@ impl Server {
         }
     }
 
+    /// Connects to the primary that one of a number of Sentinels names. One that is behind may name
+    /// a server that is gone or is no primary any more; then the next one is asked.
+    pub(crate) async fn connect_to_primary(&self, sentinels: usize) -> Result<(), BackendError> {
+        let opener = self.commands.opener();
+        let (mut tried, mut failure) = (Vec::new(), None);
+        for _ in 0..sentinels {
+            let place = match opener.locate().await {
+                Ok(place) => place,
+                Err(error) => return Err(failure.unwrap_or(error)),
+            };
+            if tried.contains(&place.address()) {
+                opener.address.reject(&place);
+                continue;
+            }
+            match self.connection().await {
+                Ok(_) => return Ok(()),
+                Err(error) if error.is_retryable() => failure = Some(error),
+                Err(error) => return Err(error),
+            }
+            tried.push(place.address());
+        }
+        match failure {
+            Some(failure) => Err(failure),
+            None => self.connection().await.map(drop),
+        }
+    }
+
     /// How long ago connections led to another server than now, if that can be told.
     pub(crate) fn intact_for(&self) -> Option<Duration> {
         self.commands.opener().intact_for()
@@ -173,7 +200,7 @@ impl Server {
         &self,
     ) -> Result<(ConnectionInfo, ConnectOptions), BackendError> {
         let opener = self.commands.opener();
-        Ok((opener.address.locate().await?.info, opener.options().clone()))
+        Ok((opener.locate().await?.info, opener.options().clone()))
     }
 
     /// Returns `true` if the keys of a call have to be in the same slot.

@@ -110,12 +110,7 @@ impl Opener {
         purpose: Purpose,
         on_push: impl Fn(PushInfo) + Send + Sync + 'static,
     ) -> Result<Opened, BackendError> {
-        let limit = self.options.connect_timeout;
-        let located = tokio::time::timeout(limit, self.address.locate());
-        let place = located.await.map_err(|_| {
-            let message = format!("no server was located within {limit:?}");
-            BackendError::new(BackendErrorKind::Timeout, message).not_applied()
-        })??;
+        let place = self.locate().await?;
         tokio::select! {
             opened = self.open_at(&place, purpose, on_push) => match opened {
                 Ok((connection, identity)) => Ok(Opened { connection, identity, place }),
@@ -129,6 +124,16 @@ impl Opener {
                 Err(BackendError::new(BackendErrorKind::Unavailable, message).not_applied())
             }
         }
+    }
+
+    /// Returns where the server is now.
+    pub(super) async fn locate(&self) -> Result<Place, BackendError> {
+        let limit = self.options.connect_timeout;
+        let located = tokio::time::timeout(limit, self.address.locate()).await;
+        located.unwrap_or_else(|_| {
+            let message = format!("no server was located within {limit:?}");
+            Err(BackendError::new(BackendErrorKind::Timeout, message).not_applied())
+        })
     }
 
     async fn open_at(

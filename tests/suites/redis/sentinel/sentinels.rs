@@ -52,6 +52,37 @@ async fn a_silent_sentinel_does_not_hold_up_a_connection() {
     assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
 }
 
+#[tokio::test]
+async fn silent_sentinels_do_not_use_up_a_short_time_to_connect() {
+    let group = RedisSentinel::builder().replicas(1).start().await;
+    let connect = || backend(&group).connect_timeout(Duration::from_millis(200)).connect();
+    for silent in 0..2 {
+        group.sentinel(silent).freeze();
+        works(&Locks::new(connect().await.unwrap())).await;
+    }
+}
+
+/// Points a Sentinel at a primary that is not there.
+async fn mislead(group: &RedisSentinel, sentinel: usize) {
+    let (sentinel, name) = (group.sentinel(sentinel), group.master_name());
+    sentinel.query::<()>(&["SENTINEL", "REMOVE", name]).await;
+    sentinel.query::<()>(&["SENTINEL", "MONITOR", name, "127.0.0.1", "1", "2"]).await;
+}
+
+#[tokio::test]
+async fn a_client_starts_although_the_first_sentinels_name_a_primary_that_is_gone() {
+    let group = RedisSentinel::builder().replicas(1).start().await;
+    for misled in 0..2 {
+        mislead(&group, misled).await;
+        let connected = soon("a client", backend(&group).connect()).await.unwrap();
+        works(&Locks::new(connected)).await;
+    }
+    mislead(&group, 2).await;
+    let error = soon("an error", backend(&group).connect()).await.unwrap_err();
+    assert_eq!(error.kind(), BackendErrorKind::Connection, "{error}");
+    assert!(error.to_string().contains("127.0.0.1:1"), "{error}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failover_is_followed_after_the_sentinel_that_told_is_lost() {
     for freeze in [false, true] {
@@ -233,17 +264,24 @@ async fn a_dropped_backend_leaves_no_connection_to_a_sentinel() {
     .await;
 }
 
+/// The name and the password of a user at each Sentinel who may only ask where the primary is.
+async fn least_rights(group: &RedisSentinel, sentinels: usize) -> Credentials {
+    let rights = "on >pw &* -@all +hello +subscribe +unsubscribe +sentinel|get-master-addr-by-name";
+    let mut command = vec!["ACL", "SETUSER", "follower"];
+    command.extend(rights.split(' '));
+    for sentinel in 0..sentinels {
+        let _: String = group.sentinel(sentinel).query(&command).await;
+    }
+    Credentials::new("follower", "pw")
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_least_rights_at_a_sentinel_are_enough_for_a_failover() {
     if server_lacks(Feature::ChannelRights) {
         return;
     }
     let group = RedisSentinel::builder().replicas(1).sentinels(1).start().await;
-    let rights = "on >pw &* -@all +hello +subscribe +unsubscribe +sentinel|get-master-addr-by-name";
-    let mut command = vec!["ACL", "SETUSER", "follower"];
-    command.extend(rights.split(' '));
-    let _: String = group.sentinel(0).query(&command).await;
-    let follower = backend(&group).sentinel_credentials(Credentials::new("follower", "pw"));
+    let follower = backend(&group).sentinel_credentials(least_rights(&group, 1).await);
     let locks = Locks::new(follower.connect().await.unwrap());
     works(&locks).await;
     followed(&group, 0).await;
@@ -257,4 +295,24 @@ async fn the_least_rights_at_a_sentinel_are_enough_for_a_failover() {
     })
     .await;
     assert!(moment.elapsed() < Duration::from_secs(1), "{:?}", moment.elapsed());
+}
+
+/// Without rights to the epochs, nothing says which of two answers is newer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_misled_sentinel_shuts_nobody_out_who_has_the_least_rights() {
+    if server_lacks(Feature::ChannelRights) {
+        return;
+    }
+    let group = RedisSentinel::builder().replicas(1).start().await;
+    let follower = backend(&group).sentinel_credentials(least_rights(&group, 3).await);
+    let locks = Locks::new(follower.connect().await.unwrap());
+    works(&locks).await;
+    followed(&group, 0).await;
+    mislead(&group, 0).await;
+    for _ in 0..5 {
+        let _: i64 = group.server(0).query(&["CLIENT", "KILL", "TYPE", "normal"]).await;
+        works(&locks).await;
+        // So long that the Sentinel that is followed has been asked.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
 }
