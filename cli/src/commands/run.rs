@@ -21,7 +21,7 @@ use tokio::time::timeout;
 use self::{
     danger::Danger,
     nested::Held,
-    program::{cannot_start, not_started},
+    program::{as_script, cannot_start, is_of_unknown_format, not_started},
     supervise::Supervisor,
 };
 use crate::{
@@ -373,10 +373,18 @@ impl Run {
 
     /// Runs the command until its group is gone.
     async fn supervise(&self, guard: &LockGuard, signals: &mut Signals) -> Result<Ended, Failure> {
-        let mut command = self.command();
-        Held::new(guard, self.args.kind()).describe(&mut command)?;
-        let mut supervisor = Supervisor::start(command, guard, &self.args)
-            .map_err(|error| not_started(&self.args.command[0], &error))?;
+        let held = Held::new(guard, self.args.kind());
+        let start = |words: &[OsString]| -> Result<_, Failure> {
+            let mut command = self.command(words);
+            held.describe(&mut command)?;
+            Ok(Supervisor::start(command, guard, &self.args))
+        };
+        let words = &self.args.command;
+        let mut started = start(words)?;
+        if started.as_ref().is_err_and(is_of_unknown_format) {
+            started = start(&as_script(words))?;
+        }
+        let mut supervisor = started.map_err(|error| not_started(&words[0], &error))?;
         let exit = supervisor.until_gone(signals).await;
         Ok(match supervisor.has_ended_for_loss() {
             true => Ended::ForLoss { is_anybody_inside: supervisor.was_given_up() },
@@ -412,7 +420,7 @@ impl Run {
         use std::os::unix::process::CommandExt;
 
         self.say(format_args!("{} is held by an outer lockctl run", self.args.name));
-        let mut command = self.command();
+        let mut command = self.command(&self.args.command);
         outer.describe(&mut command)?;
         output::flush();
         // In the process group of the outer run, so that a loss ends it as well.
@@ -420,9 +428,9 @@ impl Run {
         Err(not_started(&self.args.command[0], &error))
     }
 
-    fn command(&self) -> Command {
-        let mut command = Command::new(&self.args.command[0]);
-        command.args(&self.args.command[1..]);
+    fn command(&self, words: &[OsString]) -> Command {
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]);
         if let Some(url) = &self.url {
             // A nested run has to find the same store.
             command.env("LOCKCTL_URL", url);

@@ -302,6 +302,14 @@ impl Watch {
 
     /// Stops the processes outside `group` that the lock is held for: those of the same session.
     fn stop_outside(&mut self, group: Option<Pid>) {
+        // A guard that was stopped while it was being started had no name yet.
+        self.stopped.retain(|pid| {
+            let is_guard = is_guard(*pid);
+            if is_guard {
+                let _ = kill_process(*pid, Signal::CONT);
+            }
+            !is_guard
+        });
         let descendants = self.descendants();
         // A nested run looks whether it has its hold before its command goes on, and has a guard
         // that stops it.

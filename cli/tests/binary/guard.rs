@@ -9,14 +9,25 @@ use std::{
 
 use lockcore_testkit::RedisServer;
 
-use crate::program::{QUIET, Running, is_free, kill, lockctl, runs, state, until};
+use crate::program::{QUIET, Running, end, is_free, kill, lockctl, runs, state, until};
 
 /// Ignores all signals that ask it to end or to stop, except SIGSTOP. Prints its id. It starts no
 /// process: a shell that waits in vfork(2) for a child which is stopped before its exec is not
 /// shown as stopped itself.
 const STUBBORN: &str = "trap '' TERM TSTP; echo $$; exec sleep 600";
 
-/// The guard of `lockctl`.
+/// The guard of `lockctl`. Its exec, which gives it its name, may still be going on when the command
+/// runs.
+fn started_guard_of(running: &Running) -> String {
+    let mut guard = None;
+    until("a guard", || {
+        guard = guard_of(running);
+        guard.is_some()
+    });
+    guard.unwrap()
+}
+
+/// The guard of `lockctl`, if it has one.
 fn guard_of(running: &Running) -> Option<String> {
     let parent = running.pid().to_string();
     let processes = fs::read_dir("/proc").unwrap();
@@ -215,7 +226,7 @@ async fn the_command_of_a_killed_lockctl_ends_before_the_lease() {
         let mut running = Running::script(&server.url(), arguments, script);
         let command = running.line();
         until_guarded(&running);
-        let guard = guard_of(&running).expect("a guard");
+        let guard = started_guard_of(&running);
         running.signal("KILL");
         let end_of_lease = end_of_lease(&server, "a").await;
         assert_eq!(running.line(), "asked");
@@ -226,6 +237,24 @@ async fn the_command_of_a_killed_lockctl_ends_before_the_lease() {
     }
 }
 
+/// A nested run has no time to ask its command to end, but the outer one is gone.
+#[test]
+fn a_job_that_has_outlived_an_outer_run_is_no_nested_run() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let held = end(&url, &["run", "outer", "--", "sh", "-c", "echo $LOCKCTL_HELD"]).stdout;
+    assert!(held.contains("outer"), "{held}");
+    let script = "trap 'echo asked' TERM; echo $$; while :; do sleep 0.02; done";
+    let mut job = lockctl(&url, &["run", "--lease", "6", "a", "--", "sh", "-c", script]);
+    job.env("LOCKCTL_HELD", held.trim());
+    let mut running = Running::start(job);
+    let command = running.line();
+    until_guarded(&running);
+    running.signal("KILL");
+    assert_eq!(running.line(), "asked");
+    end_of(&command);
+}
+
 /// `lockctl` renews all the time, so the messages that the guard got meanwhile are outdated.
 #[test]
 fn a_guard_that_stood_still_kills_nothing() {
@@ -234,7 +263,7 @@ fn a_guard_that_stood_still_kills_nothing() {
     let arguments = ["--lease", "3", "--kill-after", "0", "a"];
     let mut running = Running::script(&server.url(), &arguments, script);
     let command = running.line();
-    let guard = guard_of(&running).expect("a guard");
+    let guard = started_guard_of(&running);
     kill("STOP", &guard);
     until("the stop of the guard", || state(&guard) == Some('T'));
     let began = Instant::now();
@@ -270,7 +299,7 @@ fn the_guard_is_neither_in_the_way_nor_left_behind() {
     // Signals to it have no effect, and neither does its end.
     for signal in ["TERM", "HUP", "STOP", "KILL"] {
         let running = Running::inside(&url, &["a"]);
-        let guard = guard_of(&running).expect("a guard");
+        let guard = started_guard_of(&running);
         until("the guard to block signals", || blocks_signals(&guard));
         kill(signal, &guard);
         if signal == "KILL" {

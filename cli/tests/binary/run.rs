@@ -6,7 +6,7 @@ use lockcore_testkit::{Conditions, Proxy, RedisServer};
 
 use serde_json::Value;
 
-use crate::program::{QUIET, Running, code, end, is_free, lockctl, shown, until};
+use crate::program::{End, QUIET, Running, code, end, is_free, lockctl, shown, until};
 
 #[test]
 fn the_exit_code_is_that_of_the_command() {
@@ -52,6 +52,27 @@ fn a_command_that_is_missing_is_told_before_the_lock_is_waited_for() {
     assert_eq!(holder.end().code, Some(0));
     assert_eq!(code(&url, &["run", "-n", "--at-least", "60", "a", "--", script]), 127);
     assert!(is_free(&url, "a", &[]), "nothing is left");
+}
+
+/// As a shell, `timeout` and `flock` run it.
+#[test]
+fn a_script_that_names_no_interpreter_is_run_by_the_shell() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let script = server.directory().join("script");
+    fs::write(&script, "echo \"$0 $1 $LOCKCTL_NAME\"; exit 3\n").unwrap();
+    let mode = Command::new("chmod").arg("755").arg(&script).status().unwrap();
+    assert!(mode.success());
+    let path = script.to_str().unwrap();
+    let nested = ["run", "a", "--", env!("CARGO_BIN_EXE_lockctl"), "run", "a", "--", path, "-x"];
+    for words in [&["run", "a", "--", path, "-x"][..], &nested] {
+        let end = end(&url, words);
+        assert_eq!((end.code, end.stdout.trim()), (Some(3), &*format!("{path} -x a")), "{end:?}");
+    }
+    let mut found = lockctl(&url, &["run", "a", "--", "script", "-x"]);
+    found.env("PATH", format!("{}:/usr/bin:/bin", server.directory().display()));
+    let end = End::from(found.output().unwrap());
+    assert_eq!((end.code, end.stdout.trim()), (Some(3), &*format!("{path} -x a")), "{end:?}");
 }
 
 #[test]

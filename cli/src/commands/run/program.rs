@@ -1,9 +1,10 @@
-//! Checks that the program to run exists.
+//! The program to run: whether it exists, and what it is.
 
 use std::{
     env,
-    ffi::OsStr,
-    fs, io,
+    ffi::{OsStr, OsString},
+    fs::{self, Metadata},
+    io,
     os::unix::{ffi::OsStrExt, fs::PermissionsExt},
     path::{Path, PathBuf},
 };
@@ -20,15 +21,10 @@ pub(super) fn cannot_start(command: &OsStr) -> Option<io::Error> {
     if command.is_empty() {
         return Some(Errno::NOENT.into());
     }
-    let places: Vec<PathBuf> = match command.as_bytes().contains(&b'/') {
-        true => vec![command.into()],
-        // Without a path, the system has a default of its own.
-        false => env::split_paths(&env::var_os("PATH")?).map(|path| path.join(command)).collect(),
-    };
     let mut reason = Errno::NOENT;
-    for place in places {
+    for place in places(command)? {
         match fs::metadata(place) {
-            Ok(found) if found.is_file() && found.permissions().mode() & 0o111 != 0 => return None,
+            Ok(found) if is_executable(&found) => return None,
             Ok(_) => reason = Errno::ACCESS,
             Err(error) => match error.kind() {
                 io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {}
@@ -38,6 +34,34 @@ pub(super) fn cannot_start(command: &OsStr) -> Option<io::Error> {
         }
     }
     Some(reason.into())
+}
+
+/// The files that `command` may mean, in the order of the search.
+fn places(command: &OsStr) -> Option<Vec<PathBuf>> {
+    Some(match command.as_bytes().contains(&b'/') {
+        true => vec![command.into()],
+        // Without a path, the system has a default of its own.
+        false => env::split_paths(&env::var_os("PATH")?).map(|path| path.join(command)).collect(),
+    })
+}
+
+fn is_executable(file: &Metadata) -> bool {
+    file.is_file() && file.permissions().mode() & 0o111 != 0
+}
+
+/// Returns `true` if the system has found the command and does not know how to run it.
+pub(super) fn is_of_unknown_format(error: &io::Error) -> bool {
+    Errno::from_io_error(error) == Some(Errno::NOEXEC)
+}
+
+/// The words that run `command` as a script of the shell, as `execvp` does with a file of unknown
+/// format.
+pub(super) fn as_script(command: &[OsString]) -> Vec<OsString> {
+    let [program, arguments @ ..] = command else { return Vec::new() };
+    let found = |place: &PathBuf| fs::metadata(place).is_ok_and(|file| is_executable(&file));
+    let place = places(program).and_then(|places| places.into_iter().find(found));
+    let script = place.map_or_else(|| program.clone(), PathBuf::into_os_string);
+    [OsString::from("/bin/sh"), script].into_iter().chain(arguments.iter().cloned()).collect()
 }
 
 /// The failure of a command that was not started.
