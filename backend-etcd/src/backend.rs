@@ -122,7 +122,6 @@ impl EtcdBackend {
         prefix: String,
         limit: Duration,
     ) -> Result<Self, BackendError> {
-        const DOING: &str = "connecting";
         let end = Instant::now() + limit;
         let mut failure = None;
         let shortest_lease = loop {
@@ -130,7 +129,7 @@ impl EtcdBackend {
                 Ok(Ok(shortest_lease)) => break shortest_lease,
                 Ok(Err(error)) => error,
                 Err(_) => failure.unwrap_or_else(|| {
-                    error::no_answer(DOING, members.address(members.current()), limit)
+                    error::no_answer(error::CONNECTING, members.address(members.current()), limit)
                 }),
             };
             if !error.is_retryable() || Instant::now() + PAUSE >= end {
@@ -172,7 +171,7 @@ impl EtcdBackend {
 
 /// Finds out the shortest lease of the cluster. A client needs it, and the right to ask for it.
 async fn first_requests(members: &Members, prefix: &str) -> Result<Duration, BackendError> {
-    members.call("connecting", &Count(prefix)).await?;
+    members.call(error::CONNECTING, &Count(prefix)).await?;
     match shortest_lease(members).await {
         // The cluster grants no lease, but existing holds can be kept and given back. Until there
         // is room again, it does not matter that this value may be too small.

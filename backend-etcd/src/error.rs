@@ -66,10 +66,17 @@ pub(crate) fn wants_login(error: &Error) -> bool {
             if i32::from(status.code()) == code::UNAUTHENTICATED)
 }
 
+/// The name of the first requests of a client.
+pub(crate) const CONNECTING: &str = "connecting";
+
 /// Converts the error of a request. `doing` names the operation.
 pub(crate) fn of_request(error: Error, doing: &str, address: &str) -> BackendError {
     let kind = kind_of(&error);
-    let message = format!("{doing} on etcd at {address} failed: {}{}", cause(&error), hint(kind));
+    let failed = match doing {
+        CONNECTING => format!("could not connect to etcd at {address}"),
+        doing => format!("{doing} on etcd at {address} failed"),
+    };
+    let message = format!("{failed}: {}{}", cause(&error), hint(kind));
     let is_certain = match &error {
         Error::GRpcStatus(status) => is_refusal(i32::from(status.code()), status.message()),
         _ => kind == BackendErrorKind::Configuration,
