@@ -9,7 +9,7 @@ use lockcore::{
 use lockcore_testkit::RedisServer;
 
 use crate::{
-    errors::{LEAST_RIGHTS, connect_as, set_user},
+    errors::{LEAST_RIGHTS, RENEWED, connect_as, set_user},
     steps::{LEASE, enters, hold, name, pttl, releases, request},
     support::{connect, listened_to, locks, soon, until},
 };
@@ -62,7 +62,7 @@ async fn holders_keep_their_locks_although_another_name_was_forbidden() {
     let server = RedisServer::start();
     set_user(&server, "worker", &format!("{LEAST_RIGHTS} ~extra")).await;
     let locks = Locks::builder(connect_as(&server, "worker").await.unwrap())
-        .lease(Duration::from_millis(900))
+        .lease(RENEWED)
         .build()
         .unwrap();
     let forbidden = locks.lock("extra").acquire().await.unwrap();
@@ -76,7 +76,7 @@ async fn holders_keep_their_locks_although_another_name_was_forbidden() {
     command.extend(rights.iter().filter(|right| right.starts_with('~')));
     let _: String = server.query(&command).await;
     soon("the loss of the forbidden lock", forbidden.lost()).await;
-    tokio::time::sleep(Duration::from_millis(1500)).await;
+    tokio::time::sleep(RENEWED).await;
     for guard in held {
         assert!(guard.is_held());
         guard.release().await.unwrap();
