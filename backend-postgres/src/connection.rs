@@ -40,6 +40,15 @@ use crate::{
 /// The first pause between the beginnings of two attempts to connect, and the longest.
 const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(500)];
 
+/// How long renewals come before other requests on a new connection. A renewal whose task is not
+/// polled, because its thread is blocked, would keep all others from it.
+const RENEWALS_FIRST: Duration = Duration::from_millis(500);
+
+/// The pause before a renewal is sent for the third time, and the factor of each further pause. One
+/// whose statement ends its session would otherwise keep all other requests from the connection.
+const RESEND_PAUSE: Duration = Duration::from_millis(50);
+const RESEND_FACTOR: u32 = 4;
+
 /// The interval at which a connection is pinged.
 pub(crate) const PING: Duration = Duration::from_secs(5);
 
@@ -166,7 +175,7 @@ impl Connection {
                 State::Up(_) | State::Connecting => _ = failed_before.get_or_insert(0),
             }
             if state.changed().await.is_err() {
-                return Err(error::not_connected(&self.address, Duration::ZERO));
+                return Err(error::abandoned(&self.address));
             }
         }
     }
@@ -208,9 +217,16 @@ impl Connection {
         sql: &str,
         parameters: &[Parameter<'_>],
     ) -> Result<Row, BackendError> {
+        let (mut pause, mut is_unsure) = (Duration::ZERO, false);
+        // The server may have carried an earlier attempt out.
+        let unless_unsure = |error: BackendError, is_unsure| match is_unsure {
+            true => error.maybe_applied(),
+            false => error,
+        };
         loop {
             let waits = WaitingRenewal::new(&self.renewals);
-            let live = self.live_by(limits.sent).await?;
+            let live = self.live_by(limits.sent).await;
+            let live = live.map_err(|error| unless_unsure(error, is_unsure))?;
             let limit = self.limit().min(limits.answered);
             let mut request = pin!(self.send(&live, limit, doing, sql, parameters));
             // The first poll sends it.
@@ -220,19 +236,29 @@ impl Connection {
                 Poll::Ready(rows) => rows,
                 Poll::Pending => request.await,
             };
-            match rows {
-                Err(error) if error.kind() == BackendErrorKind::Connection => {
-                    let mut state = self.state.clone();
+            let error = match rows {
+                Err(error) if error.kind() == BackendErrorKind::Connection => error,
+                rows => {
+                    let row = rows.and_then(|rows| the_only(rows, doing));
+                    return row.map_err(|error| unless_unsure(error, is_unsure));
+                }
+            };
+            is_unsure |= error.is_outcome_unknown();
+            let again = async {
+                tokio::time::sleep(pause).await;
+                // The server may as well have said so and kept the connection open.
+                if live.client.is_closed() {
                     let is_over = |state: &State| match state {
                         State::Up(current) => !Arc::ptr_eq(current, &live),
                         State::Connecting | State::Down(..) => true,
                     };
-                    if timeout_at(limits.sent, state.wait_for(is_over)).await.is_err() {
-                        return Err(error);
-                    }
+                    let _ = self.state.clone().wait_for(is_over).await;
                 }
-                rows => return the_only(rows?, doing),
+            };
+            if timeout_at(limits.sent, again).await.is_err() {
+                return Err(unless_unsure(error, is_unsure));
             }
+            pause = (pause * RESEND_FACTOR).max(RESEND_PAUSE);
         }
     }
 
@@ -270,17 +296,16 @@ impl Connection {
         }
     }
 
-    /// The connection, once it is up and all renewals that waited for it are sent.
+    /// The connection, once it is up and the renewals that waited for it are sent.
     async fn live_after_renewals(&self, limit: Instant) -> Result<Arc<Live>, BackendError> {
         loop {
             let live = self.live_by(limit).await?;
             let mut renewals = self.renewals.subscribe();
-            if *renewals.borrow_and_update() == 0 {
+            let last = live.opened + RENEWALS_FIRST;
+            if *renewals.borrow_and_update() == 0 || last <= Instant::now() {
                 return Ok(live);
             }
-            if timeout_at(limit, renewals.wait_for(|waiting| *waiting == 0)).await.is_err() {
-                return Err(error::not_connected(&self.address, self.response_timeout));
-            }
+            let _ = timeout_at(limit.min(last), renewals.wait_for(|waiting| *waiting == 0)).await;
         }
     }
 

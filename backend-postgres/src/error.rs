@@ -78,6 +78,15 @@ pub(crate) fn not_connected(address: &str, waited: Duration) -> BackendError {
     BackendError::new(BackendErrorKind::Timeout, message).not_applied()
 }
 
+/// The error for a connection that nobody opens again.
+pub(crate) fn abandoned(address: &str) -> BackendError {
+    let message = format!(
+        "the connection to PostgreSQL at {address} has ended with its runtime; create the backend \
+         in a runtime that outlives it"
+    );
+    BackendError::new(BackendErrorKind::Unavailable, message).not_applied()
+}
+
 /// The error for a connection that was lost while the server carries out a request of it.
 pub(crate) fn still_busy(address: &str) -> BackendError {
     let message = format!(

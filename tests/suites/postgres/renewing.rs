@@ -1,6 +1,11 @@
 //! Renewals of many holds, one of which must wait.
 
-use std::time::Duration;
+use std::{
+    future::poll_fn,
+    pin::pin,
+    task::Poll,
+    time::{Duration, Instant},
+};
 
 use lockcore::{
     BackendError, BackendErrorKind,
@@ -172,9 +177,10 @@ async fn renewals_go_first_when_a_connection_is_open_again() {
              END $$",
         )
         .await;
-    proxy.refuse(true);
+    // An attempt to connect that is refused would fail those who wait for it.
+    server.freeze();
     proxy.cut();
-    until("the loss", || async { !format!("{backend:?}").contains("\"up\"") }).await;
+    lost(&backend).await;
     let acquiring: Vec<_> = (0..20)
         .map(|number| {
             let (backend, request) = (backend.clone(), request(&format!("{number}"), "waits"));
@@ -188,11 +194,112 @@ async fn renewals_go_first_when_a_connection_is_open_again() {
         async move { backend.renew(&renewals).await }
     });
     tokio::task::yield_now().await;
-    proxy.refuse(false);
+    server.thaw();
     let outcomes = soon("the renewal", renewing).await.unwrap().unwrap();
     assert!(matches!(outcomes[..], [RenewOutcome::Renewed]), "{outcomes:?}");
     for acquiring in acquiring {
         soon("a lock", acquiring).await.unwrap().unwrap();
     }
     assert_eq!(server.query("SELECT name FROM entered ORDER BY place LIMIT 1").await, [["held"]]);
+}
+
+/// Completes when the connection of the backend is lost.
+async fn lost(backend: &PostgresBackend) {
+    until("the loss", || async { !format!("{backend:?}").contains("\"up\"") }).await;
+}
+
+/// As on a thread that is blocked: other clients of the backend go on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewal_that_nobody_polls_keeps_no_other_request_from_a_new_connection() {
+    let server = PostgresServer::start();
+    let proxy = PostgresProxy::before(&server).await;
+    let builder = PostgresBackend::builder(proxy.url()).connections(1);
+    let backend = builder.response_timeout(LEASE).connect().await.unwrap();
+    let held = request("held", "holder");
+    enters(&backend, &held).await;
+    server.freeze();
+    proxy.cut();
+    lost(&backend).await;
+    let renewals = [RenewRequest::new(held.name, held.hold, LEASE * 10)];
+    let mut renewing = pin!(backend.renew(&renewals));
+    let first = poll_fn(|context| Poll::Ready(renewing.as_mut().poll(context))).await;
+    assert!(first.is_pending(), "{first:?}");
+    server.thaw();
+    let began = Instant::now();
+    soon("a lock", backend.acquire(&request("other", "other"))).await.unwrap();
+    assert!(began.elapsed() < LEASE / 2, "{:?}", began.elapsed());
+    let outcomes = soon("the renewal", renewing).await.unwrap();
+    assert!(matches!(outcomes[..], [RenewOutcome::Renewed]), "{outcomes:?}");
+}
+
+/// Lets each request that enters `held` do something first.
+async fn before_entering(server: &PostgresServer, statement: &str) {
+    server
+        .query(&format!(
+            "CREATE SEQUENCE entries;
+             ALTER FUNCTION lockcore.enter(text) RENAME TO enter_silently;
+             CREATE FUNCTION lockcore.enter(name text) RETURNS timestamptz LANGUAGE plpgsql AS $$
+             BEGIN
+                 IF name = 'held' THEN {statement}; END IF;
+                 RETURN lockcore.enter_silently(name);
+             END $$"
+        ))
+        .await;
+}
+
+/// It would end the session of every other request as well.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewal_that_ends_its_session_is_sent_a_few_times_only() {
+    let server = PostgresServer::start();
+    let backend = PostgresBackend::builder(server.url()).connections(1).connect().await.unwrap();
+    let held = request("held", "holder");
+    enters(&backend, &held).await;
+    let end = "PERFORM nextval('entries'); PERFORM pg_terminate_backend(pg_backend_pid())";
+    before_entering(&server, end).await;
+    let renewals = [RenewRequest::new(held.name, held.hold, LEASE * 10)];
+    let outcomes = soon("the failure", backend.renew(&renewals)).await.unwrap();
+    let [RenewOutcome::Failed(error)] = &outcomes[..] else { panic!("{outcomes:?}") };
+    assert!(error.is_outcome_unknown(), "{error}");
+    let entries = server.query("SELECT last_value FROM entries").await;
+    let entries: u32 = entries[0][0].parse().unwrap();
+    assert!((2..=8).contains(&entries), "{entries}");
+}
+
+/// An error of the class of connections does not always mean that the connection is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewal_is_sent_again_over_a_connection_that_stays_open() {
+    let server = PostgresServer::start();
+    let builder = PostgresBackend::builder(server.url()).connections(1);
+    let backend = builder.response_timeout(LEASE).connect().await.unwrap();
+    let held = request("held", "holder");
+    enters(&backend, &held).await;
+    let fail_once = "IF nextval('entries') = 1 THEN RAISE SQLSTATE '08006'; END IF";
+    before_entering(&server, fail_once).await;
+    let renewals = [RenewRequest::new(held.name, held.hold, LEASE * 10)];
+    let began = Instant::now();
+    let outcomes = soon("the renewal", backend.renew(&renewals)).await.unwrap();
+    assert!(matches!(outcomes[..], [RenewOutcome::Renewed]), "{outcomes:?}");
+    assert!(began.elapsed() < LEASE / 2, "{:?}", began.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewal_whose_first_answer_was_lost_may_have_been_carried_out() {
+    let server = PostgresServer::start();
+    let proxy = PostgresProxy::before(&server).await;
+    let backend = PostgresBackend::builder(proxy.url()).connections(1).connect().await.unwrap();
+    let request = request("stuck", "holder");
+    enters(&backend, &request).await;
+    let renewals = [RenewRequest::new(request.name, request.hold, LEASE * 10)];
+    let busy = session(&server).await;
+    busy.batch_execute(BUSY[0]).await.unwrap();
+    let renewing = tokio::spawn({
+        let backend = backend.clone();
+        async move { backend.renew(&renewals).await }
+    });
+    until("the wait", || async { !server.query(WAITING).await.is_empty() }).await;
+    proxy.refuse(true);
+    proxy.cut();
+    let outcomes = soon("the failure", renewing).await.unwrap().unwrap();
+    let [RenewOutcome::Failed(error)] = &outcomes[..] else { panic!("{outcomes:?}") };
+    assert!(error.is_outcome_unknown(), "{error}");
 }
