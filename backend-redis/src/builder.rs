@@ -352,7 +352,7 @@ impl RedisBackendBuilder {
                 let group = address.group().clone();
                 let server = Opener::new(Arc::new(address), self.options, Some(false));
                 let server = Server::new(server);
-                server.connect_to_primary(group.addresses().len()).await?;
+                server.connect_to_primary(|| group.addresses().len()).await?;
                 return Ok(RedisBackend::on_primary(server, group, self.key_prefix));
             }
             Target::Server(info) => {

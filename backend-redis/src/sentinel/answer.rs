@@ -33,6 +33,11 @@ impl Answer {
         !self.names(info) && self.epoch.zip(epoch).is_some_and(|(mine, other)| mine > other)
     }
 
+    /// The number of Sentinels that this one knows, with itself.
+    pub(super) fn sentinels(&self) -> usize {
+        1 + self.others.len()
+    }
+
     /// Returns `true` if the primary is the server at `info`.
     pub(super) fn names(&self, info: &ConnectionInfo) -> bool {
         url::endpoint(info.addr()).as_ref() == Some(&self.primary)

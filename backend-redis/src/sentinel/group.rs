@@ -75,8 +75,9 @@ impl SentinelGroup {
 
     /// The place of the primary that an answer names.
     pub(super) fn place(&self, answer: Answer) -> Place {
-        let Answer { primary, epoch, named_by, others } = answer;
-        let (info, sentinels) = (relocated(&self.servers, primary), 1 + others.len());
+        let sentinels = answer.sentinels();
+        let Answer { primary, epoch, named_by, .. } = answer;
+        let info = relocated(&self.servers, primary);
         Place { info, named_by: Some(named_by), epoch, sentinels }
     }
 
@@ -112,13 +113,19 @@ impl SentinelGroup {
     }
 
     /// Asks all Sentinels. Returns `true` if a majority names another primary than `place`, and none
-    /// names this one any more. It is a majority of those that were known when the place was named:
-    /// a Sentinel that has been set up again knows no others for some seconds.
-    pub(super) async fn has_left(&self, place: &Place) -> bool {
+    /// names this one any more; without epochs, if a majority names the same other one, although
+    /// some may still name this one. It is a majority of the `known` ones: a Sentinel that has been
+    /// set up again knows no others for some seconds.
+    pub(super) async fn has_left(&self, place: &Place, known: usize, has_epochs: bool) -> bool {
         let sentinels = self.sentinels().clone();
         let answers = join_all(sentinels.iter().map(|sentinel| self.ask_one(sentinel))).await;
-        let names: Vec<bool> = answers.iter().flatten().map(|it| it.names(&place.info)).collect();
-        2 * names.len() > sentinels.len().max(place.sentinels) && !names.contains(&true)
+        let answers: Vec<Answer> = answers.into_iter().flatten().collect();
+        let is_majority = |count: usize| 2 * count > sentinels.len().max(known);
+        if has_epochs {
+            return is_majority(answers.len()) && !answers.iter().any(|it| it.names(&place.info));
+        }
+        let like = |one: &Answer| answers.iter().filter(|it| it.primary == one.primary).count();
+        answers.iter().any(|one| !one.names(&place.info) && is_majority(like(one)))
     }
 
     async fn ask_one(&self, sentinel: &Sentinel) -> Result<Answer, BackendError> {

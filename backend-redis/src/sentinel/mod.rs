@@ -24,7 +24,9 @@ use tokio::sync::watch;
 pub(crate) use self::{answer::Answer, group::SentinelGroup, releases::RecentReleases};
 use crate::server::address::{Locate, Place};
 
-/// The longest pause before all Sentinels are asked again, if they contradict each other.
+/// The pauses before all Sentinels are asked again, if they contradict each other: they double up to
+/// the longest.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// The primary of one group of Sentinels.
@@ -59,10 +61,11 @@ impl SentinelAddress {
     }
 
     /// Returns the next answer of this kind by the Sentinel that is followed.
-    async fn told(&self, is_expected: impl Fn(&Answer) -> bool) -> Answer {
+    async fn told(&self, mut is_expected: impl FnMut(&Answer) -> bool) -> Answer {
         loop {
             let mut followed = self.followed();
-            let told = followed.wait_for(|answer| answer.as_ref().is_some_and(&is_expected)).await;
+            let expected = |answer: &Option<Answer>| answer.as_ref().is_some_and(&mut is_expected);
+            let told = followed.wait_for(expected).await;
             // Otherwise the task ended with its runtime. The next one runs on this runtime.
             if let Ok(Some(answer)) = told.as_deref() {
                 return answer.clone();
@@ -74,35 +77,49 @@ impl SentinelAddress {
     /// newer: `SENTINEL MONITOR` begins with the first epoch again, and the user may have no right
     /// to see epochs. It may as well be that the Sentinel that is followed is behind.
     async fn abandoned(&self, place: &Place) {
+        // As many as were known when one of them last named this place.
+        let mut known = place.sentinels;
         loop {
-            let other = self.told(|answer| !answer.names(&place.info)).await;
+            let other = self
+                .told(|answer| {
+                    let names = answer.names(&place.info);
+                    if names {
+                        known = answer.sentinels();
+                    }
+                    !names
+                })
+                .await;
             let has_epochs = other.epoch.and(place.epoch).is_some();
             tokio::select! {
                 _ = self.told(|answer| answer.names(&place.info)) => {}
-                () = self.left(place, has_epochs) => return,
+                () = self.left(place, known, has_epochs) => return,
             }
         }
     }
 
     /// Asks all Sentinels until they have left `place`, more and more rarely, and whenever the one
-    /// that is followed has news, for example of another Sentinel. If `must_repeat`, they have to
-    /// say so twice: during a failover, only the one that leads it may know the new primary, and may
-    /// have no time to answer.
-    async fn left(&self, place: &Place, must_repeat: bool) {
-        let (mut pause, mut is_enough) = (follow::ASK_EVERY, !must_repeat);
+    /// that is followed has news, for example of another Sentinel.
+    ///
+    /// With epochs, another server is known to be newer without this, and they have to say so
+    /// twice: during a failover, only the one that leads it may know the new primary, and may have
+    /// no time to answer. Without, they are asked often at first, because they learn of a failover
+    /// one after the other.
+    async fn left(&self, place: &Place, known: usize, has_epochs: bool) {
+        let shortest = if has_epochs { follow::ASK_EVERY } else { SHORTEST_PAUSE };
+        let (mut pause, mut is_enough) = (shortest, !has_epochs);
         let mut followed = self.followed();
         loop {
             followed.mark_unchanged();
-            let has_left = self.group.has_left(place).await;
+            let has_left = self.group.has_left(place, known, has_epochs).await;
             if has_left && is_enough {
                 return;
             }
-            is_enough = has_left || !must_repeat;
+            is_enough = has_left || !has_epochs;
             if has_left {
-                pause = follow::ASK_EVERY;
+                pause = shortest;
             }
-            tokio::time::sleep(follow::ASK_EVERY).await;
-            let rest = pause.saturating_sub(follow::ASK_EVERY);
+            tokio::time::sleep(shortest).await;
+            let rest = pause.saturating_sub(shortest);
             let _ = tokio::time::timeout(rest, followed.changed()).await;
             pause = (2 * pause).min(LONGEST_PAUSE);
         }

@@ -6,11 +6,11 @@ use std::{
 };
 
 use lockcore::{BackendError, BackendErrorKind};
-use tokio::{sync::watch, task::AbortHandle, time::Instant};
+use tokio::{sync::watch, task::AbortHandle};
 
 use super::{
     connection::CommandConnection,
-    opener::{Opener, Purpose},
+    opener::{Opener, Progress, Purpose},
     pace::Pace,
 };
 
@@ -38,9 +38,17 @@ enum CurrentConnection {
 /// the caller that started it.
 #[derive(Debug)]
 struct Attempt {
-    began: Instant,
+    progress: Arc<Progress>,
     outcome: watch::Receiver<Outcome>,
     task: AbortHandle,
+}
+
+/// An attempt that a caller waits for.
+struct Joined {
+    progress: Arc<Progress>,
+    outcome: watch::Receiver<Outcome>,
+    /// Set if the caller has started it.
+    is_own: bool,
 }
 
 /// `None` until the attempt is over.
@@ -94,29 +102,31 @@ impl Commands {
 
     async fn connect(self: &Arc<Self>) -> Result<Arc<CommandConnection>, BackendError> {
         loop {
-            let (mut attempt, began) = match self.join_attempt() {
+            let Joined { progress, mut outcome, is_own } = match self.join_attempt() {
                 Ok(connection) => return Ok(connection),
                 Err(attempt) => attempt,
             };
-            let limit = self.opener.longest_attempt();
-            // Not from now on: callers may give up one after the other, each before the limit.
-            let left = limit.saturating_sub(began.elapsed());
-            let waited = tokio::time::timeout(left, attempt.wait_for(Option::is_some)).await;
-            match waited.map(|outcome| outcome.ok().and_then(|outcome| outcome.clone())) {
-                Ok(Some(outcome)) => return outcome,
-                // The attempt has ended with its runtime. The next one is made on this runtime.
-                Ok(None) => {}
-                // The runtime of the attempt is not being driven.
-                Err(_) => return Err(self.abandon(&attempt, limit)),
+            let limit = self.opener.longest_step();
+            loop {
+                let left = limit.saturating_sub(progress.elapsed());
+                let waited = tokio::time::timeout(left, outcome.wait_for(Option::is_some)).await;
+                match waited.map(|outcome| outcome.ok().and_then(|outcome| outcome.clone())) {
+                    Ok(Some(outcome)) => return outcome,
+                    // The attempt has ended with its runtime. The next one is made on this one.
+                    Ok(None) if !is_own => break,
+                    Ok(None) => return Err(runtime_ended()),
+                    // Another step has begun meanwhile.
+                    Err(_) if progress.elapsed() < limit => {}
+                    // The runtime of the attempt is not being driven.
+                    Err(_) => return Err(self.abandon(&outcome, limit)),
+                }
             }
         }
     }
 
-    /// Joins the attempt that is being made, or starts one, and returns when it began. If there is
-    /// a connection by now, returns that.
-    fn join_attempt(
-        self: &Arc<Self>,
-    ) -> Result<Arc<CommandConnection>, (watch::Receiver<Outcome>, Instant)> {
+    /// Joins the attempt that is being made, or starts one. If there is a connection by now, returns
+    /// that.
+    fn join_attempt(self: &Arc<Self>) -> Result<Arc<CommandConnection>, Joined> {
         let mut slot = self.slot();
         if let Some(connection) = slot.usable() {
             return Ok(connection.clone());
@@ -124,26 +134,28 @@ impl Commands {
         if let CurrentConnection::Opening(attempt) = &*slot
             && attempt.outcome.has_changed().is_ok()
             // Nobody may have driven its runtime since.
-            && attempt.began.elapsed() < self.opener.longest_attempt()
+            && attempt.progress.elapsed() < self.opener.longest_step()
         {
-            return Err((attempt.outcome.clone(), attempt.began));
+            let (progress, outcome) = (attempt.progress.clone(), attempt.outcome.clone());
+            return Err(Joined { progress, outcome, is_own: false });
         }
-        let (began, (sender, outcome)) = (Instant::now(), watch::channel(None));
+        let (progress, (sender, outcome)) = (Arc::<Progress>::default(), watch::channel(None));
         let (opener, pace, commands) =
             (self.opener.clone(), self.pace.clone(), Arc::downgrade(self));
-        let purpose = self.purpose;
+        let (purpose, steps) = (self.purpose, progress.clone());
         let task = tokio::spawn(async move {
-            let opened =
-                pace.run(CommandConnection::open(&opener, purpose, commands.clone())).await;
+            let opening = CommandConnection::open(&opener, purpose, commands.clone(), &steps);
+            let opened = pace.run(opening).await;
             if let Some(commands) = commands.upgrade() {
                 commands.finish_attempt(&sender, opened);
             }
         });
-        let attempt = Attempt { began, outcome: outcome.clone(), task: task.abort_handle() };
+        let task = task.abort_handle();
+        let attempt = Attempt { progress: progress.clone(), outcome: outcome.clone(), task };
         let earlier = std::mem::replace(&mut *slot, CurrentConnection::Opening(attempt));
         drop(slot);
         drop(earlier);
-        Err((outcome, began))
+        Err(Joined { progress, outcome, is_own: true })
     }
 
     fn finish_attempt(
@@ -172,7 +184,7 @@ impl Commands {
             if is_current { std::mem::take(&mut *slot) } else { CurrentConnection::Empty };
         drop(slot);
         drop(abandoned);
-        let message = format!("connecting to Redis took longer than {limit:?}");
+        let message = format!("connecting to Redis came no further for {limit:?}");
         BackendError::new(BackendErrorKind::Timeout, message).not_applied()
     }
 
@@ -197,6 +209,12 @@ impl CurrentConnection {
             _ => None,
         }
     }
+}
+
+/// The error of an attempt to connect that this call has started.
+fn runtime_ended() -> BackendError {
+    let message = "no connection to Redis can be opened on a runtime that has ended";
+    BackendError::new(BackendErrorKind::Unavailable, message).not_applied()
 }
 
 /// The link of a connection to the place that it is shared from.

@@ -24,7 +24,7 @@ use super::{
     check::Identity,
     clock::ServerClock,
     commands::Home,
-    opener::{Opened, Opener, Purpose},
+    opener::{Opened, Opener, Progress, Purpose},
     pulse::Pulse,
     replicas::Unacknowledged,
 };
@@ -130,6 +130,7 @@ impl CommandConnection {
         opener: &Opener,
         purpose: Purpose,
         home: Home,
+        progress: &Progress,
     ) -> Result<Arc<Self>, BackendError> {
         let (state, severed) = (AtomicU8::new(USABLE), Notify::new());
         let life = Arc::new(Life { state, home, severed });
@@ -141,7 +142,8 @@ impl CommandConnection {
                 driver.0.end(GIVEN_UP);
             }
         };
-        let Opened { connection: inner, identity, place } = opener.open(purpose, on_push).await?;
+        let Opened { connection: inner, identity, place } =
+            opener.open(purpose, progress, on_push).await?;
         let (runtime, queue) = (Handle::current(), SendQueue::default());
         let unacknowledged = Unacknowledged::default();
         let splits_batches = opener.splits_batches.clone();

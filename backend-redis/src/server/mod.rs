@@ -48,7 +48,7 @@ pub(crate) use self::{
 use self::{
     commands::Commands,
     messages::{ChannelKind, MessageListener},
-    opener::{ConnectOptions, Opened, Opener},
+    opener::{ConnectOptions, Opened, Opener, Progress},
 };
 use crate::{error, script::ScriptCall};
 
@@ -83,15 +83,23 @@ impl Server {
         }
     }
 
-    /// Connects to the primary that one of a number of Sentinels names. One that is behind may name
-    /// a server that is gone or is no primary any more; then the next one is asked.
-    pub(crate) async fn connect_to_primary(&self, sentinels: usize) -> Result<(), BackendError> {
+    /// Connects to the primary that a Sentinel names. One that is behind, or misled, may name a
+    /// server that is gone or is no primary; then the next one is asked. `count` counts the
+    /// Sentinels that are known by now.
+    pub(crate) async fn connect_to_primary(
+        &self,
+        count: impl Fn() -> usize,
+    ) -> Result<(), BackendError> {
         let opener = self.commands.opener();
-        let (mut tried, mut failure) = (Vec::new(), None);
-        for _ in 0..sentinels {
+        let (mut tried, mut failures, mut turns) = (Vec::new(), Vec::new(), 0);
+        while turns < count() {
+            turns += 1;
             let place = match opener.locate().await {
                 Ok(place) => place,
-                Err(error) => return Err(failure.unwrap_or(error)),
+                Err(error) => {
+                    failures.push(error);
+                    break;
+                }
             };
             if tried.contains(&place.address()) {
                 opener.address.reject(&place);
@@ -99,12 +107,13 @@ impl Server {
             }
             match self.connection().await {
                 Ok(_) => return Ok(()),
-                Err(error) if error.is_retryable() => failure = Some(error),
-                Err(error) => return Err(error),
+                Err(error) => failures.push(error),
             }
             tried.push(place.address());
         }
-        match failure {
+        // What no retry can help is said first.
+        failures.sort_by_key(BackendError::is_retryable);
+        match failures.into_iter().next() {
             Some(failure) => Err(failure),
             None => self.connection().await.map(drop),
         }
@@ -176,7 +185,8 @@ impl Server {
         let reply = match self.current() {
             Some(connection) => connection.query(command).await,
             None => {
-                let opening = self.commands.opener().open(Purpose::Messages, |_| ());
+                let progress = Progress::default();
+                let opening = self.commands.opener().open(Purpose::Messages, &progress, |_| ());
                 let Opened { mut connection, .. } = opening.await?;
                 connection.send_packed_command(&command).await.and_then(Value::extract_error)
             }
@@ -190,8 +200,9 @@ impl Server {
         &self,
         on_push: impl Fn(PushInfo) + Send + Sync + 'static,
     ) -> Result<(MultiplexedConnection, String), BackendError> {
-        let Opened { connection, place, .. } =
-            self.commands.opener().open(Purpose::Messages, on_push).await?;
+        let (opener, progress) = (self.commands.opener(), Progress::default());
+        let opening = opener.open(Purpose::Messages, &progress, on_push);
+        let Opened { connection, place, .. } = opening.await?;
         Ok((connection, place.address()))
     }
 

@@ -94,11 +94,12 @@ impl Opener {
         }
     }
 
-    /// The longest time that an attempt to connect takes, with the check and the pause before it.
-    pub(super) fn longest_attempt(&self) -> Duration {
+    /// The longest time that a step of an attempt to connect takes on a runtime that is driven: the
+    /// location, the credentials, the connection, or an answer of the server.
+    pub(super) fn longest_step(&self) -> Duration {
         let ConnectOptions { connect_timeout, response_timeout, .. } = &self.options;
-        let answering = LONGEST_REPLY.min(*response_timeout) + Duration::from_secs(1);
-        connect_timeout.saturating_mul(3).saturating_add(answering)
+        let longest = LONGEST_REPLY.min(*response_timeout).max(*connect_timeout);
+        longest.saturating_add(Duration::from_secs(1))
     }
 
     /// Opens a connection, and checks the server. `on_push` is called for each message, and when
@@ -108,11 +109,13 @@ impl Opener {
     pub(super) async fn open(
         &self,
         purpose: Purpose,
+        progress: &Progress,
         on_push: impl Fn(PushInfo) + Send + Sync + 'static,
     ) -> Result<Opened, BackendError> {
+        progress.note();
         let place = self.locate().await?;
         tokio::select! {
-            opened = self.open_at(&place, purpose, on_push) => match opened {
+            opened = self.open_at(&place, purpose, progress, on_push) => match opened {
                 Ok((connection, identity)) => Ok(Opened { connection, identity, place }),
                 Err(error) => {
                     self.address.reject(&place);
@@ -140,17 +143,24 @@ impl Opener {
         &self,
         place: &Place,
         purpose: Purpose,
+        progress: &Progress,
         on_push: impl Fn(PushInfo) + Send + Sync + 'static,
     ) -> Result<(MultiplexedConnection, Identity), BackendError> {
         let address = place.address();
-        let mut connection = self.connect(place, &address, purpose, on_push).await?;
+        progress.note();
+        let info =
+            self.options.login.apply(place.info.clone(), self.options.connect_timeout).await?;
+        progress.note();
+        let mut connection = self.connect(info, &address, purpose, on_push).await?;
+        progress.note();
         let identity = match purpose {
             Purpose::Commands | Purpose::Acknowledged => {
                 let facts = Facts::of(&mut connection).await?;
+                progress.note();
                 self.check_deployment(facts.is_cluster_node, &address)?;
                 let identity = check::check(&facts, &address, self.options.eviction_allowed)?;
                 self.note(&identity);
-                self.succeed(purpose, &mut connection, &identity).await?;
+                self.succeed(purpose, progress, &mut connection, &identity).await?;
                 identity
             }
             Purpose::Messages => check::identify(&mut connection).await?,
@@ -164,6 +174,7 @@ impl Opener {
     async fn succeed(
         &self,
         purpose: Purpose,
+        progress: &Progress,
         connection: &mut MultiplexedConnection,
         identity: &Identity,
     ) -> Result<(), BackendError> {
@@ -172,6 +183,7 @@ impl Opener {
         let earlier = last().clone().filter(|earlier| earlier.server.is_surely(identity));
         if let Some(earlier) = earlier {
             session::end(earlier.id, connection).await?;
+            progress.note();
         }
         let id = session::id(connection).await?;
         *last() = id.map(|id| Session { id, server: identity.clone() });
@@ -198,13 +210,12 @@ impl Opener {
 
     async fn connect(
         &self,
-        place: &Place,
+        info: ConnectionInfo,
         address: &str,
         purpose: Purpose,
         on_push: impl Fn(PushInfo) + Send + Sync + 'static,
     ) -> Result<MultiplexedConnection, BackendError> {
-        let ConnectOptions { login, response_timeout, connect_timeout, .. } = &self.options;
-        let info = login.apply(place.info.clone(), *connect_timeout).await?;
+        let ConnectOptions { response_timeout, connect_timeout, .. } = &self.options;
         let info = with_our_settings(info);
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(*connect_timeout))
@@ -227,6 +238,27 @@ impl Opener {
             }
             connected => connected.map_err(|error| error::of_connecting(error, address)),
         }
+    }
+}
+
+/// When an attempt to connect began its last step. An attempt whose runtime is not being driven
+/// comes to none.
+#[derive(Debug)]
+pub(crate) struct Progress(Mutex<Instant>);
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self(Mutex::new(Instant::now()))
+    }
+}
+
+impl Progress {
+    fn note(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    pub(super) fn elapsed(&self) -> Duration {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
     }
 }
 

@@ -6,6 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use lockcore_testkit::RedisServer;
@@ -24,6 +25,8 @@ pub(crate) enum Fate {
     Refuse(&'static str),
     /// Lost, together with its connection.
     Cut,
+    /// Reaches the server so much later, and so does what comes after it on its connection.
+    Delay(Duration),
     /// Neither the command nor anything after it on its connection is answered.
     Silence,
 }
@@ -106,6 +109,10 @@ async fn pass_on(
             }
             let passed_on = match fate {
                 Fate::Pass => bytes[..length].to_vec(),
+                Fate::Delay(time) => {
+                    tokio::time::sleep(time).await;
+                    bytes[..length].to_vec()
+                }
                 // The server answers a replacement command, so that replies stay in order.
                 Fate::Refuse(error) => {
                     let script = format!("return redis.error_reply('{error}')");

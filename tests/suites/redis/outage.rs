@@ -14,6 +14,7 @@ use lockcore_testkit::{
     Fault, Faulty, Feature, On, Op, Proxy, RedisServer, poll_times, server_lacks,
 };
 
+use crate::command_proxy::{CommandProxy, Fate};
 use crate::steps::{enters, hold, releases, request, state};
 use crate::support::{
     assert_nothing_left, builder, connect, impatient, listened_to, locks, soon, until,
@@ -456,6 +457,43 @@ fn an_attempt_to_connect_that_was_left_behind_fails_no_later_call() {
     // The time for the attempt passes.
     std::thread::sleep(Duration::from_secs(4));
     runtime.block_on(backend.inspect(&lock)).unwrap();
+}
+
+/// The server answers each question of a new connection in time, but all of them take long.
+#[tokio::test]
+async fn a_slow_server_is_connected_to_again() {
+    const SLOW: Duration = Duration::from_millis(1500);
+    let server = RedisServer::start();
+    let proxy = CommandProxy::start(&server, |words| match words {
+        [info] if info == "INFO" => Fate::Delay(SLOW),
+        [client, what, ..] if client == "CLIENT" && what != "SETINFO" => Fate::Delay(SLOW),
+        _ => Fate::Pass,
+    })
+    .await;
+    let slow = RedisBackend::builder().url(proxy.url()).response_timeout(Duration::from_secs(2));
+    let connected = slow.connect_timeout(Duration::from_millis(300)).connect().await.unwrap();
+    let before = proxy.hits();
+    let locks = Locks::builder(connected).retry_for(LONG).build().unwrap();
+    let _: i64 = server.query(&["CLIENT", "KILL", "TYPE", "normal"]).await;
+    soon("a lock", locks.lock("any").acquire()).await.unwrap().release().await.unwrap();
+    assert!(proxy.hits() >= before + 3, "the server was asked three times");
+}
+
+#[test]
+fn a_call_on_a_runtime_that_has_ended_fails() {
+    let server = RedisServer::start();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let backend = runtime.block_on(connect(&server));
+    let handle = runtime.handle().clone();
+    drop(runtime);
+    let (sender, answer) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let lock = LockName::new("any").unwrap();
+        sender.send(handle.block_on(backend.inspect(&lock)))
+    });
+    let error = answer.recv_timeout(LONG).expect("an answer").unwrap_err();
+    assert!(error.to_string().contains("runtime that has ended"), "{error}");
 }
 
 #[tokio::test]

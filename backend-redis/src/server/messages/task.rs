@@ -23,7 +23,7 @@ use crate::{
     server::{
         CommandConnection,
         commands::Commands,
-        opener::{Opened, Purpose},
+        opener::{Opened, Progress, Purpose},
         pace::Pace,
     },
 };
@@ -258,7 +258,8 @@ impl ListenerTask {
             PushKind::SUnsubscribe if !expected.remove(&push) => broken.notify_one(),
             _ => {}
         };
-        let opening = self.commands.opener().open(Purpose::Messages, on_push);
+        let progress = Progress::default();
+        let opening = self.commands.opener().open(Purpose::Messages, &progress, on_push);
         let Opened { connection: inner, identity, .. } = self.pace.run(opening).await?;
         if identity.contradicts(&partner.identity) {
             self.strays += 1;

@@ -62,25 +62,42 @@ async fn silent_sentinels_do_not_use_up_a_short_time_to_connect() {
     }
 }
 
-/// Points a Sentinel at a primary that is not there.
-async fn mislead(group: &RedisSentinel, sentinel: usize) {
+/// A port at which nobody listens.
+const NOBODY: u16 = 1;
+
+/// Points a Sentinel at another primary.
+async fn point(group: &RedisSentinel, sentinel: usize, port: u16) {
     let (sentinel, name) = (group.sentinel(sentinel), group.master_name());
     sentinel.query::<()>(&["SENTINEL", "REMOVE", name]).await;
-    sentinel.query::<()>(&["SENTINEL", "MONITOR", name, "127.0.0.1", "1", "2"]).await;
+    let monitor = ["SENTINEL", "MONITOR", name, "127.0.0.1", &port.to_string(), "2"];
+    sentinel.query::<()>(&monitor).await;
 }
 
 #[tokio::test]
 async fn a_client_starts_although_the_first_sentinels_name_a_primary_that_is_gone() {
     let group = RedisSentinel::builder().replicas(1).start().await;
     for misled in 0..2 {
-        mislead(&group, misled).await;
+        point(&group, misled, NOBODY).await;
         let connected = soon("a client", backend(&group).connect()).await.unwrap();
         works(&Locks::new(connected)).await;
     }
-    mislead(&group, 2).await;
+    point(&group, 2, NOBODY).await;
     let error = soon("an error", backend(&group).connect()).await.unwrap_err();
     assert_eq!(error.kind(), BackendErrorKind::Connection, "{error}");
     assert!(error.to_string().contains("127.0.0.1:1"), "{error}");
+}
+
+#[tokio::test]
+async fn a_client_starts_although_the_first_sentinel_names_a_server_that_refuses_it() {
+    let group = RedisSentinel::builder().replicas(1).start().await;
+    let other = RedisServer::start_with(&["--requirepass", "another"]);
+    point(&group, 0, other.port()).await;
+    works(&locks(&group).await).await;
+    for sentinel in 1..3 {
+        point(&group, sentinel, other.port()).await;
+    }
+    let error = backend(&group).connect().await.unwrap_err();
+    assert_eq!(error.kind(), BackendErrorKind::Auth, "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -121,18 +138,20 @@ async fn sentinels_that_others_name_are_asked_too() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sentinels_that_are_pointed_at_another_primary_are_followed() {
     let group = RedisSentinel::builder().replicas(1).start().await;
-    let (locks, name) = (locks(&group).await, group.master_name());
+    let locks = locks(&group).await;
     works(&locks).await;
     let other = RedisServer::start();
-    let port = other.port().to_string();
     for sentinel in 0..3 {
-        let sentinel = group.sentinel(sentinel);
-        sentinel.query::<()>(&["SENTINEL", "REMOVE", name]).await;
-        sentinel.query::<()>(&["SENTINEL", "MONITOR", name, "127.0.0.1", &port, "2"]).await;
+        point(&group, sentinel, other.port()).await;
     }
+    until_at(&locks, &other).await;
+}
+
+/// Completes when locks are at `server`.
+async fn until_at(locks: &Locks, server: &RedisServer) {
     until("the old primary is left", || async {
         let guard = locks.lock("where").acquire().await.unwrap();
-        let is_there = other.query(&["EXISTS", "where"]).await;
+        let is_there = server.query(&["EXISTS", "where"]).await;
         // The connection may change in between, and the hold is lost then.
         drop(guard.release().await);
         is_there
@@ -181,14 +200,11 @@ async fn sentinels_that_know_no_primary_any_more_may_know_one_soon() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sentinel_that_contradicts_the_others_has_them_asked_ever_more_rarely() {
     let group = RedisSentinel::builder().replicas(1).start().await;
-    let (locks, name) = (locks(&group).await, group.master_name());
+    let locks = locks(&group).await;
     works(&locks).await;
     followed(&group, 0).await;
     let other = RedisServer::start();
-    let port = other.port().to_string();
-    let followed = group.sentinel(0);
-    followed.query::<()>(&["SENTINEL", "REMOVE", name]).await;
-    followed.query::<()>(&["SENTINEL", "MONITOR", name, "127.0.0.1", &port, "2"]).await;
+    point(&group, 0, other.port()).await;
     let rounds = soon("the rounds", rounds(&group, 1)).await;
     assert!(rounds[1] >= Duration::from_millis(900), "{rounds:?}");
     assert!(rounds[2] >= Duration::from_millis(1900), "{rounds:?}");
@@ -212,9 +228,7 @@ async fn a_sentinel_that_is_set_up_again_is_no_majority() {
     works(&locks).await;
     followed(&group, 0).await;
     let other = RedisServer::start();
-    let port = other.port().to_string();
-    first.query::<()>(&["SENTINEL", "REMOVE", name]).await;
-    first.query::<()>(&["SENTINEL", "MONITOR", name, "127.0.0.1", &port, "2"]).await;
+    point(&group, 0, other.port()).await;
     // It is asked again and again whether it has left the old primary.
     soon("the rounds", rounds(&group, 0)).await;
     let guard = soon("a lock", locks.lock("here").acquire()).await.unwrap();
@@ -308,11 +322,29 @@ async fn one_misled_sentinel_shuts_nobody_out_who_has_the_least_rights() {
     let locks = Locks::new(follower.connect().await.unwrap());
     works(&locks).await;
     followed(&group, 0).await;
-    mislead(&group, 0).await;
+    point(&group, 0, NOBODY).await;
     for _ in 0..5 {
         let _: i64 = group.server(0).query(&["CLIENT", "KILL", "TYPE", "normal"]).await;
         works(&locks).await;
         // So long that the Sentinel that is followed has been asked.
         tokio::time::sleep(Duration::from_millis(300)).await;
     }
+}
+
+/// The old primary and one Sentinel may be cut off from the others, but not from the client.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_majority_counts_for_those_who_have_the_least_rights() {
+    if server_lacks(Feature::ChannelRights) {
+        return;
+    }
+    let group = RedisSentinel::builder().replicas(1).start().await;
+    let follower = backend(&group).sentinel_credentials(least_rights(&group, 3).await);
+    let locks = Locks::new(follower.connect().await.unwrap());
+    works(&locks).await;
+    followed(&group, 0).await;
+    let other = RedisServer::start();
+    for sentinel in 0..2 {
+        point(&group, sentinel, other.port()).await;
+    }
+    until_at(&locks, &other).await;
 }
