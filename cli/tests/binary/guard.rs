@@ -9,7 +9,7 @@ use std::{
 
 use lockcore_testkit::RedisServer;
 
-use crate::program::{QUIET, Running, end, is_free, kill, lockctl, runs, state, until};
+use crate::program::{QUIET, Running, is_free, kill, lockctl, runs, state, until};
 
 /// Ignores all signals that ask it to end or to stop, except SIGSTOP. Prints its id. It starts no
 /// process: a shell that waits in vfork(2) for a child which is stopped before its exec is not
@@ -149,7 +149,7 @@ fn the_guard_of_a_nested_run_is_not_stopped_with_the_outer_run() {
     let _quiet = QUIET.blocking_lock();
     let server = RedisServer::start();
     let url = server.url();
-    let script = r#""$LOCKCTL" run --lease 4 b -- sh -c 'echo $$ $PPID; exec sleep 600'; :"#;
+    let script = r#""$LOCKCTL" run --lease 10 b -- sh -c 'echo $$ $PPID; exec sleep 600'; :"#;
     let mut running = Running::script(&url, &["--lease", "60", "a"], script);
     let line = running.line();
     let (command, inner) = line.split_once(' ').unwrap();
@@ -237,22 +237,21 @@ async fn the_command_of_a_killed_lockctl_ends_before_the_lease() {
     }
 }
 
-/// A nested run has no time to ask its command to end, but the outer one is gone.
+/// Its command is not in the group that the guard of the outer run kills.
 #[test]
-fn a_job_that_has_outlived_an_outer_run_is_no_nested_run() {
+fn a_run_that_is_started_after_the_outer_one_was_killed_ends_with_the_outer_group() {
+    let _quiet = QUIET.blocking_lock();
     let server = RedisServer::start();
     let url = server.url();
-    let held = end(&url, &["run", "outer", "--", "sh", "-c", "echo $LOCKCTL_HELD"]).stdout;
-    assert!(held.contains("outer"), "{held}");
-    let script = "trap 'echo asked' TERM; echo $$; while :; do sleep 0.02; done";
-    let mut job = lockctl(&url, &["run", "--lease", "6", "a", "--", "sh", "-c", script]);
-    job.env("LOCKCTL_HELD", held.trim());
-    let mut running = Running::start(job);
-    let command = running.line();
+    let inner = r#"trap '"$LOCKCTL" run --lease 30 b -- sh -c "trap : TERM; echo \$\$; while :; do sleep 0.02; done"' TERM
+        echo ready; while :; do sleep 0.02; done"#;
+    let mut running = Running::script(&url, &["--lease", "6", "a"], inner);
+    assert_eq!(running.line(), "ready");
     until_guarded(&running);
     running.signal("KILL");
-    assert_eq!(running.line(), "asked");
-    end_of(&command);
+    let command = running.line();
+    until("the end of the outer lease", || is_free(&url, "a", &[]));
+    assert!(!runs(&command), "it runs on although the outer lock is free");
 }
 
 /// `lockctl` renews all the time, so the messages that the guard got meanwhile are outdated.

@@ -86,12 +86,6 @@ impl Held {
         }
     }
 
-    /// Returns `true` if the process that holds it has started this one. A job that has outlived it
-    /// still has its environment.
-    fn is_of_ancestor(&self) -> bool {
-        process::is_below(self.pid.cast_signed())
-    }
-
     /// The innermost hold of the environment that covers `kind` of `name`. A reader that asks to
     /// write would wait for itself, and is refused.
     pub(super) fn covering(name: &str, kind: Kind) -> Result<Option<Self>, Failure> {
@@ -99,8 +93,10 @@ impl Held {
     }
 
     fn covering_of(all: Vec<Self>, name: &str, wanted: HeldKind) -> Result<Option<Self>, Failure> {
-        let mut of_name: Vec<Self> =
-            all.into_iter().filter(|held| held.name == name && held.is_of_ancestor()).collect();
+        let mut of_name: Vec<Self> = all
+            .into_iter()
+            .filter(|held| held.name == name && process::is_below(held.pid.cast_signed()))
+            .collect();
         if let Some(at) = of_name.iter().rposition(|held| held.kind.covers(wanted)) {
             return Ok(Some(of_name.swap_remove(at)));
         }
@@ -138,9 +134,10 @@ impl Held {
     }
 }
 
-/// Returns `true` inside an outer run that goes on.
+/// Returns `true` inside an outer run. That may have been killed, in which case its guard is about
+/// to kill its group, and this process with it.
 pub(super) fn is_inside() -> bool {
-    inherited().iter().any(Held::is_of_ancestor)
+    !inherited().is_empty()
 }
 
 /// Reads the environment. If this version did not write it, nothing is known to be held.
