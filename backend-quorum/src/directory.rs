@@ -34,6 +34,10 @@ use crate::{
 /// The longest lifetime of a record.
 const LONGEST: Duration = Duration::from_secs(60 * 60);
 
+/// How long a majority waits for the others to write a record. A member that gets it too late may
+/// report the one before, if that was to live longer. Nobody waits for a record to be written.
+const RECORD_GRACE: Duration = Duration::from_millis(500);
+
 /// The number of names that are inspected concurrently.
 const LOOKED_AT_TOGETHER: usize = 32;
 
@@ -223,7 +227,10 @@ impl Inner {
             async move { directory_of(&*member)?.put_client(&id, &stored, lifetime).await }
         });
         round.until(|round| round.replies().count() >= parts.majority).await;
-        round.wait_for_prompt(GRACE).await;
+        match record {
+            Some(_) => round.wait_for_all(RECORD_GRACE).await,
+            None => round.wait_for_prompt(GRACE).await,
+        }
         let is_majority = round.replies().count() >= parts.majority;
         let failures = Failures::of(&round, asked.elapsed());
         round.finish();

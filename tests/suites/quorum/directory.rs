@@ -1,6 +1,6 @@
 //! The directory of a quorum with members that are down.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use lockcore::{
     BackendError, BackendErrorKind, LockName,
@@ -108,6 +108,19 @@ async fn a_member_that_was_down_brings_no_record_back() {
     // The members that know better may be a minority of those that answer.
     bench.faults[0].every(Op::Clients, DOWN);
     assert_eq!(records().await, expected);
+}
+
+/// It would report the record before, which lives longer.
+#[tokio::test(start_paused = true)]
+async fn a_slow_member_has_a_record_when_it_is_answered() {
+    let bench = Bench::new(3);
+    let directory = directory(&bench.quorum);
+    directory.put_client("id", "first", LEASE).await.unwrap();
+    let (slow, brief) = (Duration::from_millis(100), Duration::from_millis(50));
+    bench.faults[1].next(Op::PutClient, Fault::Delay(slow));
+    directory.put_client("id", "brief", brief).await.unwrap();
+    tokio::time::sleep(brief + Duration::from_millis(1)).await;
+    assert_eq!(directory.clients(&Start::Beginning).await.unwrap().entries, []);
 }
 
 #[tokio::test(start_paused = true)]
