@@ -1,6 +1,7 @@
 //! A connection for commands: shared by all tasks, and replaced when it is given up.
 
 use std::{
+    future::ready,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
@@ -43,13 +44,8 @@ struct Attempt {
     task: AbortHandle,
 }
 
-/// An attempt that a caller waits for.
-struct Joined {
-    progress: Arc<Progress>,
-    outcome: watch::Receiver<Outcome>,
-    /// Set if the caller has started it.
-    is_own: bool,
-}
+/// The progress and the outcome of an attempt that a caller waits for.
+type Joined = (Arc<Progress>, watch::Receiver<Outcome>);
 
 /// `None` until the attempt is over.
 type Outcome = Option<Result<Arc<CommandConnection>, BackendError>>;
@@ -102,7 +98,7 @@ impl Commands {
 
     async fn connect(self: &Arc<Self>) -> Result<Arc<CommandConnection>, BackendError> {
         loop {
-            let Joined { progress, mut outcome, is_own } = match self.join_attempt() {
+            let (progress, mut outcome) = match self.join_attempt() {
                 Ok(connection) => return Ok(connection),
                 Err(attempt) => attempt,
             };
@@ -112,8 +108,9 @@ impl Commands {
                 let waited = tokio::time::timeout(left, outcome.wait_for(Option::is_some)).await;
                 match waited.map(|outcome| outcome.ok().and_then(|outcome| outcome.clone())) {
                     Ok(Some(outcome)) => return outcome,
-                    // The attempt has ended with its runtime. The next one is made on this one.
-                    Ok(None) if !is_own => break,
+                    // The attempt was given up by another caller, or has ended with its runtime. The
+                    // next one is made on this runtime, unless that has ended, too.
+                    Ok(None) if tokio::spawn(ready(())).await.is_ok() => break,
                     Ok(None) => return Err(runtime_ended()),
                     // Another step has begun meanwhile.
                     Err(_) if progress.elapsed() < limit => {}
@@ -136,8 +133,7 @@ impl Commands {
             // Nobody may have driven its runtime since.
             && attempt.progress.elapsed() < self.opener.longest_step()
         {
-            let (progress, outcome) = (attempt.progress.clone(), attempt.outcome.clone());
-            return Err(Joined { progress, outcome, is_own: false });
+            return Err((attempt.progress.clone(), attempt.outcome.clone()));
         }
         let (progress, (sender, outcome)) = (Arc::<Progress>::default(), watch::channel(None));
         let (opener, pace, commands) =
@@ -155,7 +151,7 @@ impl Commands {
         let earlier = std::mem::replace(&mut *slot, CurrentConnection::Opening(attempt));
         drop(slot);
         drop(earlier);
-        Err(Joined { progress, outcome, is_own: true })
+        Err((progress, outcome))
     }
 
     fn finish_attempt(
@@ -211,7 +207,7 @@ impl CurrentConnection {
     }
 }
 
-/// The error of an attempt to connect that this call has started.
+/// The error of a call on a runtime that has ended.
 fn runtime_ended() -> BackendError {
     let message = "no connection to Redis can be opened on a runtime that has ended";
     BackendError::new(BackendErrorKind::Unavailable, message).not_applied()
