@@ -111,7 +111,7 @@ impl Server {
             }
             tried.push(place.address());
         }
-        // What no retry can help is said first.
+        // A permanent error comes before those that a retry may cure.
         failures.sort_by_key(BackendError::is_retryable);
         match failures.into_iter().next() {
             Some(failure) => Err(failure),

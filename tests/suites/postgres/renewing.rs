@@ -156,31 +156,50 @@ async fn a_renewal_goes_over_the_next_connection_when_one_is_killed() {
     assert!(matches!(outcomes[..], [RenewOutcome::Renewed]), "{outcomes:?}");
 }
 
+/// A backend with one connection, and the renewal of its hold of `held`.
+async fn holder(url: String) -> (PostgresBackend, [RenewRequest; 1]) {
+    let builder = PostgresBackend::builder(url).connections(1);
+    let backend = builder.response_timeout(LEASE).connect().await.unwrap();
+    let held = request("held", "holder");
+    enters(&backend, &held).await;
+    (backend, [RenewRequest::new(held.name, held.hold, LEASE * 10)])
+}
+
+/// Runs a statement before each entry of a name.
+async fn before_entering(server: &PostgresServer, statement: &str) {
+    server
+        .query(&format!(
+            "ALTER FUNCTION lockcore.enter(text) RENAME TO enter_silently;
+             CREATE FUNCTION lockcore.enter(name text) RETURNS timestamptz LANGUAGE plpgsql AS $$
+             BEGIN
+                 {statement};
+                 RETURN lockcore.enter_silently(name);
+             END $$"
+        ))
+        .await;
+}
+
+/// Cuts the connection, and freezes the server, so that the next one opens when it thaws. An attempt
+/// that is refused would fail those who wait for it.
+async fn until_reconnecting(
+    server: &PostgresServer,
+    proxy: &PostgresProxy,
+    backend: &PostgresBackend,
+) {
+    server.freeze();
+    proxy.cut();
+    until("the loss", || async { !format!("{backend:?}").contains("\"up\"") }).await;
+}
+
 /// Whatever waits for the connection lets renewals go first, even if they come later.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn renewals_go_first_when_a_connection_is_open_again() {
     let server = PostgresServer::start();
     let proxy = PostgresProxy::before(&server).await;
-    let builder = PostgresBackend::builder(proxy.url()).connections(1);
-    let backend = builder.response_timeout(LEASE).connect().await.unwrap();
-    let held = request("held", "holder");
-    enters(&backend, &held).await;
-    // Each request that enters a name writes down its place in the order.
-    server
-        .query(
-            "CREATE TABLE entered (place serial, name text);
-             ALTER FUNCTION lockcore.enter(text) RENAME TO enter_silently;
-             CREATE FUNCTION lockcore.enter(name text) RETURNS timestamptz LANGUAGE plpgsql AS $$
-             BEGIN
-                 INSERT INTO entered (name) VALUES (name);
-                 RETURN lockcore.enter_silently(name);
-             END $$",
-        )
-        .await;
-    // An attempt to connect that is refused would fail those who wait for it.
-    server.freeze();
-    proxy.cut();
-    lost(&backend).await;
+    let (backend, renewals) = holder(proxy.url()).await;
+    server.query("CREATE TABLE entered (place serial, name text)").await;
+    before_entering(&server, "INSERT INTO entered (name) VALUES (name)").await;
+    until_reconnecting(&server, &proxy, &backend).await;
     let acquiring: Vec<_> = (0..20)
         .map(|number| {
             let (backend, request) = (backend.clone(), request(&format!("{number}"), "waits"));
@@ -188,7 +207,6 @@ async fn renewals_go_first_when_a_connection_is_open_again() {
         })
         .collect();
     tokio::task::yield_now().await;
-    let renewals = [RenewRequest::new(held.name, held.hold, LEASE * 10)];
     let renewing = tokio::spawn({
         let backend = backend.clone();
         async move { backend.renew(&renewals).await }
@@ -203,24 +221,13 @@ async fn renewals_go_first_when_a_connection_is_open_again() {
     assert_eq!(server.query("SELECT name FROM entered ORDER BY place LIMIT 1").await, [["held"]]);
 }
 
-/// Completes when the connection of the backend is lost.
-async fn lost(backend: &PostgresBackend) {
-    until("the loss", || async { !format!("{backend:?}").contains("\"up\"") }).await;
-}
-
 /// As on a thread that is blocked: other clients of the backend go on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_renewal_that_nobody_polls_keeps_no_other_request_from_a_new_connection() {
     let server = PostgresServer::start();
     let proxy = PostgresProxy::before(&server).await;
-    let builder = PostgresBackend::builder(proxy.url()).connections(1);
-    let backend = builder.response_timeout(LEASE).connect().await.unwrap();
-    let held = request("held", "holder");
-    enters(&backend, &held).await;
-    server.freeze();
-    proxy.cut();
-    lost(&backend).await;
-    let renewals = [RenewRequest::new(held.name, held.hold, LEASE * 10)];
+    let (backend, renewals) = holder(proxy.url()).await;
+    until_reconnecting(&server, &proxy, &backend).await;
     let mut renewing = pin!(backend.renew(&renewals));
     let first = poll_fn(|context| Poll::Ready(renewing.as_mut().poll(context))).await;
     assert!(first.is_pending(), "{first:?}");
@@ -232,21 +239,6 @@ async fn a_renewal_that_nobody_polls_keeps_no_other_request_from_a_new_connectio
     assert!(matches!(outcomes[..], [RenewOutcome::Renewed]), "{outcomes:?}");
 }
 
-/// Lets each request that enters `held` do something first.
-async fn before_entering(server: &PostgresServer, statement: &str) {
-    server
-        .query(&format!(
-            "CREATE SEQUENCE entries;
-             ALTER FUNCTION lockcore.enter(text) RENAME TO enter_silently;
-             CREATE FUNCTION lockcore.enter(name text) RETURNS timestamptz LANGUAGE plpgsql AS $$
-             BEGIN
-                 IF name = 'held' THEN {statement}; END IF;
-                 RETURN lockcore.enter_silently(name);
-             END $$"
-        ))
-        .await;
-}
-
 /// It would end the session of every other request as well.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_renewal_that_ends_its_session_is_sent_a_few_times_only() {
@@ -254,7 +246,11 @@ async fn a_renewal_that_ends_its_session_is_sent_a_few_times_only() {
     let backend = PostgresBackend::builder(server.url()).connections(1).connect().await.unwrap();
     let held = request("held", "holder");
     enters(&backend, &held).await;
-    let end = "PERFORM nextval('entries'); PERFORM pg_terminate_backend(pg_backend_pid())";
+    server.query("CREATE SEQUENCE entries").await;
+    let end = "IF name = 'held' THEN
+                   PERFORM nextval('entries');
+                   PERFORM pg_terminate_backend(pg_backend_pid());
+               END IF";
     before_entering(&server, end).await;
     let renewals = [RenewRequest::new(held.name, held.hold, LEASE * 10)];
     let outcomes = soon("the failure", backend.renew(&renewals)).await.unwrap();
@@ -269,13 +265,10 @@ async fn a_renewal_that_ends_its_session_is_sent_a_few_times_only() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_renewal_is_sent_again_over_a_connection_that_stays_open() {
     let server = PostgresServer::start();
-    let builder = PostgresBackend::builder(server.url()).connections(1);
-    let backend = builder.response_timeout(LEASE).connect().await.unwrap();
-    let held = request("held", "holder");
-    enters(&backend, &held).await;
+    let (backend, renewals) = holder(server.url()).await;
+    server.query("CREATE SEQUENCE entries").await;
     let fail_once = "IF nextval('entries') = 1 THEN RAISE SQLSTATE '08006'; END IF";
     before_entering(&server, fail_once).await;
-    let renewals = [RenewRequest::new(held.name, held.hold, LEASE * 10)];
     let began = Instant::now();
     let outcomes = soon("the renewal", backend.renew(&renewals)).await.unwrap();
     assert!(matches!(outcomes[..], [RenewOutcome::Renewed]), "{outcomes:?}");

@@ -278,15 +278,19 @@ async fn a_dropped_backend_leaves_no_connection_to_a_sentinel() {
     .await;
 }
 
-/// The name and the password of a user at each Sentinel who may only ask where the primary is.
-async fn least_rights(group: &RedisSentinel, sentinels: usize) -> Credentials {
+/// A client that follows the first Sentinel, as a user who may only ask where the primary is.
+async fn with_least_rights(group: &RedisSentinel, sentinels: usize) -> Locks {
     let rights = "on >pw &* -@all +hello +subscribe +unsubscribe +sentinel|get-master-addr-by-name";
     let mut command = vec!["ACL", "SETUSER", "follower"];
     command.extend(rights.split(' '));
     for sentinel in 0..sentinels {
         let _: String = group.sentinel(sentinel).query(&command).await;
     }
-    Credentials::new("follower", "pw")
+    let follower = backend(group).sentinel_credentials(Credentials::new("follower", "pw"));
+    let locks = Locks::new(follower.connect().await.unwrap());
+    works(&locks).await;
+    followed(group, 0).await;
+    locks
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -295,10 +299,7 @@ async fn the_least_rights_at_a_sentinel_are_enough_for_a_failover() {
         return;
     }
     let group = RedisSentinel::builder().replicas(1).sentinels(1).start().await;
-    let follower = backend(&group).sentinel_credentials(least_rights(&group, 1).await);
-    let locks = Locks::new(follower.connect().await.unwrap());
-    works(&locks).await;
-    followed(&group, 0).await;
+    let locks = with_least_rights(&group, 1).await;
     let new = group.failover().await;
     let moment = Instant::now();
     until("the new primary", || async {
@@ -318,10 +319,7 @@ async fn one_misled_sentinel_shuts_nobody_out_who_has_the_least_rights() {
         return;
     }
     let group = RedisSentinel::builder().replicas(1).start().await;
-    let follower = backend(&group).sentinel_credentials(least_rights(&group, 3).await);
-    let locks = Locks::new(follower.connect().await.unwrap());
-    works(&locks).await;
-    followed(&group, 0).await;
+    let locks = with_least_rights(&group, 3).await;
     point(&group, 0, NOBODY).await;
     for _ in 0..5 {
         let _: i64 = group.server(0).query(&["CLIENT", "KILL", "TYPE", "normal"]).await;
@@ -338,10 +336,7 @@ async fn the_majority_counts_for_those_who_have_the_least_rights() {
         return;
     }
     let group = RedisSentinel::builder().replicas(1).start().await;
-    let follower = backend(&group).sentinel_credentials(least_rights(&group, 3).await);
-    let locks = Locks::new(follower.connect().await.unwrap());
-    works(&locks).await;
-    followed(&group, 0).await;
+    let locks = with_least_rights(&group, 3).await;
     let other = RedisServer::start();
     for sentinel in 0..2 {
         point(&group, sentinel, other.port()).await;
