@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lockcore::BackendError;
-use tokio::task::JoinSet;
+use lockcore::{BackendError, BackendErrorKind};
+use tokio::task::{JoinError, JoinSet};
 
 /// The usual time without an answer after which the next server is asked as well.
 pub(crate) const HEAD_START: Duration = Duration::from_millis(200);
@@ -40,8 +40,22 @@ where
             Ok(Some(Ok(Ok(answer)))) if is_good(&answer) => return Ok(answer),
             Ok(Some(Ok(Ok(answer)))) => doubtful = Some(answer),
             Ok(Some(Ok(Err(failure)))) => failures.push(failure),
-            // The next one is asked as well, or the runtime is shutting down.
-            Err(_) | Ok(Some(Err(_)) | None) => {}
+            // The next one is asked as well.
+            Err(_) | Ok(None) => {}
+            Ok(Some(Err(ended))) => failures.push(not_asked(ended)),
         }
     }
+}
+
+/// The error of a request whose task has not ended by itself.
+fn not_asked(ended: JoinError) -> BackendError {
+    let (kind, message) = match ended.is_panic() {
+        true => (
+            BackendErrorKind::Configuration,
+            "asking a server panicked; the runtime needs I/O and timers (`enable_all`), and a \
+             provider of credentials must not panic",
+        ),
+        false => (BackendErrorKind::Unavailable, "a server was not asked: the runtime has ended"),
+    };
+    BackendError::new(kind, message).not_applied()
 }

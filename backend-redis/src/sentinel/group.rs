@@ -9,12 +9,13 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future::join_all;
+use futures_util::{StreamExt, stream::FuturesUnordered};
 use lockcore::{BackendError, BackendErrorKind};
 use redis::{
     AsyncConnectionConfig, Client, ConnectionInfo, ProtocolVersion, PushInfo,
     aio::MultiplexedConnection,
 };
+use tokio::time::{Instant, timeout_at};
 
 use super::{
     answer::{self, Answer},
@@ -116,16 +117,33 @@ impl SentinelGroup {
     /// names this one any more; without epochs, if a majority names the same other one, although
     /// some may still name this one. It is a majority of the `known` ones: a Sentinel that has been
     /// set up again knows no others for some seconds.
-    pub(super) async fn has_left(&self, place: &Place, known: usize, has_epochs: bool) -> bool {
+    ///
+    /// Those who have not answered within `patience` are not waited for.
+    pub(super) async fn has_left(
+        &self,
+        place: &Place,
+        known: usize,
+        has_epochs: bool,
+        patience: Duration,
+    ) -> bool {
+        let end = Instant::now() + patience;
         let sentinels = self.sentinels().clone();
-        let answers = join_all(sentinels.iter().map(|sentinel| self.ask_one(sentinel))).await;
-        let answers: Vec<Answer> = answers.into_iter().flatten().collect();
         let is_majority = |count: usize| 2 * count > sentinels.len().max(known);
-        if has_epochs {
-            return is_majority(answers.len()) && !answers.iter().any(|it| it.names(&place.info));
+        let mut asked: FuturesUnordered<_> =
+            sentinels.iter().map(|sentinel| self.ask_one(sentinel)).collect();
+        let mut answers: Vec<Answer> = Vec::new();
+        while let Ok(Some(answer)) = timeout_at(end, asked.next()).await {
+            let Ok(answer) = answer else { continue };
+            let names_other = !answer.names(&place.info);
+            let like = answers.iter().filter(|it| it.primary == answer.primary).count();
+            if !has_epochs && names_other && is_majority(like + 1) {
+                return true;
+            }
+            answers.push(answer);
         }
-        let like = |one: &Answer| answers.iter().filter(|it| it.primary == one.primary).count();
-        answers.iter().any(|one| !one.names(&place.info) && is_majority(like(one)))
+        has_epochs
+            && is_majority(answers.len())
+            && !answers.iter().any(|answer| answer.names(&place.info))
     }
 
     async fn ask_one(&self, sentinel: &Sentinel) -> Result<Answer, BackendError> {

@@ -28,6 +28,8 @@ use crate::server::address::{Locate, Place};
 /// the longest.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// The least time that all Sentinels have to answer.
+const SHORTEST_PATIENCE: Duration = Duration::from_millis(200);
 
 /// The primary of one group of Sentinels.
 #[derive(Debug)]
@@ -107,10 +109,14 @@ impl SentinelAddress {
     async fn left(&self, place: &Place, known: usize, has_epochs: bool) {
         let shortest = if has_epochs { follow::ASK_EVERY } else { SHORTEST_PAUSE };
         let (mut pause, mut is_enough) = (shortest, !has_epochs);
-        let mut followed = self.followed();
         loop {
+            // The task may have ended with its runtime, and another one run since.
+            let mut followed = self.followed();
             followed.mark_unchanged();
-            let has_left = self.group.has_left(place, known, has_epochs).await;
+            // A Sentinel that is silent, perhaps with the primary on its host, delays the next look
+            // no longer than a pause does.
+            let patience = pause.max(SHORTEST_PATIENCE);
+            let has_left = self.group.has_left(place, known, has_epochs, patience).await;
             if has_left && is_enough {
                 return;
             }

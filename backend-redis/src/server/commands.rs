@@ -2,10 +2,12 @@
 
 use std::{
     future::ready,
+    panic::AssertUnwindSafe,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
 
+use futures_util::FutureExt;
 use lockcore::{BackendError, BackendErrorKind};
 use tokio::{sync::watch, task::AbortHandle};
 
@@ -141,7 +143,8 @@ impl Commands {
         let (purpose, steps) = (self.purpose, progress.clone());
         let task = tokio::spawn(async move {
             let opening = CommandConnection::open(&opener, purpose, commands.clone(), &steps);
-            let opened = pace.run(opening).await;
+            let opened = AssertUnwindSafe(pace.run(opening)).catch_unwind().await;
+            let opened = opened.unwrap_or_else(|_| Err(panicked()));
             if let Some(commands) = commands.upgrade() {
                 commands.finish_attempt(&sender, opened);
             }
@@ -211,6 +214,14 @@ impl CurrentConnection {
 fn runtime_ended() -> BackendError {
     let message = "no connection to Redis can be opened on a runtime that has ended";
     BackendError::new(BackendErrorKind::Unavailable, message).not_applied()
+}
+
+/// The error of an attempt that has panicked. tokio panics on a runtime without I/O or timers, and
+/// the user's provider of credentials may panic.
+fn panicked() -> BackendError {
+    let message = "the attempt to connect to Redis panicked; the runtime needs I/O and timers \
+                   (`enable_all`), and a provider of credentials must not panic";
+    BackendError::new(BackendErrorKind::Configuration, message).not_applied()
 }
 
 /// The link of a connection to the place that it is shared from.

@@ -123,6 +123,7 @@ impl Opener {
                 }
             },
             () = self.address.moved(&place) => {
+                self.address.reject(&place);
                 let message = format!("another server has succeeded {}", place.address());
                 Err(BackendError::new(BackendErrorKind::Unavailable, message).not_applied())
             }

@@ -8,7 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lockcore::{LockError, LockGuard, LockName, Locks, LossReason, Mode, Owner, backend::Backend};
+use lockcore::{
+    BackendErrorKind, LockError, LockGuard, LockName, Locks, LossReason, Mode, Owner,
+    backend::Backend,
+};
 use lockcore_redis::RedisBackend;
 use lockcore_testkit::{
     Fault, Faulty, Feature, On, Op, Proxy, RedisServer, poll_times, server_lacks,
@@ -494,6 +497,21 @@ fn a_call_on_a_runtime_that_has_ended_fails() {
     });
     let error = answer.recv_timeout(LONG).expect("an answer").unwrap_err();
     assert!(error.to_string().contains("runtime that has ended"), "{error}");
+}
+
+/// tokio panics when a connection is opened on such a runtime.
+#[test]
+fn a_runtime_without_io_is_an_error() {
+    let server = RedisServer::start();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    for builder in [
+        RedisBackend::builder().url(server.url()),
+        RedisBackend::sentinel([server.address()], "mymaster"),
+    ] {
+        let error = runtime.block_on(soon("an error", builder.connect())).unwrap_err();
+        assert_eq!(error.kind(), BackendErrorKind::Configuration, "{error}");
+        assert!(error.to_string().contains("`enable_all`"), "{error}");
+    }
 }
 
 #[tokio::test]
