@@ -44,10 +44,15 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(
 /// polled, because its thread is blocked, would keep all others from it.
 const RENEWALS_FIRST: Duration = Duration::from_millis(500);
 
-/// The pause before a renewal is sent for the third time, and the factor of each further pause. One
-/// whose statement ends its session would otherwise keep all other requests from the connection.
-const RESEND_PAUSE: Duration = Duration::from_millis(50);
+/// The pause before a renewal is sent for the third time, the longest pause, and the factor from one
+/// to the next. A renewal whose statement ends its session would otherwise keep all other requests
+/// from the connection.
+const RESEND_PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(800)];
 const RESEND_FACTOR: u32 = 4;
+
+/// How long to wait for the end of a connection that the server has announced. A pooler may keep it
+/// open all the same.
+const CLOSING: Duration = Duration::from_millis(200);
 
 /// The interval at which a connection is pinged.
 pub(crate) const PING: Duration = Duration::from_secs(5);
@@ -61,7 +66,8 @@ pub(crate) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 ///
 /// Only renewals overtake others, of those that wait for the connection. A new session is slow at
 /// first, and a hold is lost if its renewal waits for all other requests. A renewal of a hold that
-/// has been released, or is about to be, changes nothing.
+/// has been released, or is about to be, changes nothing. A renewal that has lost two connections
+/// overtakes no more: it may be what ends them.
 pub(crate) struct Connection {
     address: String,
     state: watch::Receiver<State>,
@@ -246,19 +252,22 @@ impl Connection {
             is_unsure |= error.is_outcome_unknown();
             let again = async {
                 tokio::time::sleep(pause).await;
-                // The server may as well have said so and kept the connection open.
+                let is_over = |state: &State| match state {
+                    State::Up(current) => !Arc::ptr_eq(current, &live),
+                    State::Connecting | State::Down(..) => true,
+                };
+                let mut state = self.state.clone();
+                let over = state.wait_for(is_over);
                 if live.client.is_closed() {
-                    let is_over = |state: &State| match state {
-                        State::Up(current) => !Arc::ptr_eq(current, &live),
-                        State::Connecting | State::Down(..) => true,
-                    };
-                    let _ = self.state.clone().wait_for(is_over).await;
+                    let _ = over.await;
+                } else {
+                    let _ = timeout(CLOSING, over).await;
                 }
             };
             if timeout_at(limits.sent, again).await.is_err() {
                 return Err(unless_unsure(error, is_unsure));
             }
-            pause = (pause * RESEND_FACTOR).max(RESEND_PAUSE);
+            pause = (pause * RESEND_FACTOR).clamp(RESEND_PAUSES[0], RESEND_PAUSES[1]);
         }
     }
 
@@ -432,18 +441,19 @@ impl Keeper {
             match self.open().await {
                 Ok((opened, mut prepared)) => {
                     self.lost = prepared.session.take();
-                    pause = PAUSES[0];
                     self.serve(opened, prepared).await;
                     self.state.send_replace(State::Connecting);
                 }
                 Err(error) => {
                     tracing::debug!(%error, "cannot connect to PostgreSQL");
                     self.state.send_replace(State::Down(error, attempt));
-                    // An attempt that has taken longer than the pause is repeated at once.
-                    tokio::time::sleep_until(began + pause).await;
-                    pause = (pause * 2).min(PAUSES[1]);
                 }
             }
+            // What has lasted longer than the pause is followed by the next attempt at once. A server
+            // that ends each session soon is as good as down.
+            let is_brief = began.elapsed() < PAUSES[1];
+            tokio::time::sleep_until(began + pause).await;
+            pause = if is_brief { (pause * 2).min(PAUSES[1]) } else { PAUSES[0] };
         }
     }
 

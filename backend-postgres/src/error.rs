@@ -168,7 +168,7 @@ fn kind_of(said: &DbError) -> BackendErrorKind {
     use BackendErrorKind as Kind;
     let code = said.code();
     match code.code() {
-        "57P01" | "57P02" | "57P05" => return Kind::Connection,
+        "25P03" | "25P04" | "57P01" | "57P02" | "57P05" => return Kind::Connection,
         // From a pooler that has lost the server, or waits for one.
         "57P03" | "55P03" | "40001" | "40P01" | "26000" => return Kind::Unavailable,
         "57014" => return Kind::Timeout,

@@ -221,6 +221,42 @@ async fn renewals_go_first_when_a_connection_is_open_again() {
     assert_eq!(server.query("SELECT name FROM entered ORDER BY place LIMIT 1").await, [["held"]]);
 }
 
+/// The server says so shortly before it closes the connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewal_whose_session_is_ended_goes_first_on_the_next_connection() {
+    let server = PostgresServer::start();
+    let (backend, renewals) = holder(server.url()).await;
+    server.query("CREATE SEQUENCE entries; CREATE TABLE entered (place serial, name text)").await;
+    let end = "IF name = 'held' AND nextval('entries') = 1 THEN
+                   PERFORM pg_sleep(0.1);
+                   PERFORM pg_terminate_backend(pg_backend_pid());
+               END IF;
+               INSERT INTO entered (name) VALUES (name);
+               PERFORM pg_sleep(0.005)";
+    before_entering(&server, end).await;
+    let renewing = tokio::spawn({
+        let backend = backend.clone();
+        async move { backend.renew(&renewals).await }
+    });
+    until("the renewal at the server", || async {
+        server.query("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'").await.len() == 1
+    })
+    .await;
+    // They are lost with the session, and asked for again at once.
+    let acquiring: Vec<_> = (0..20)
+        .map(|number| {
+            let (backend, request) = (backend.clone(), request(&format!("{number}"), "waits"));
+            tokio::spawn(async move { while backend.acquire(&request).await.is_err() {} })
+        })
+        .collect();
+    let outcomes = soon("the renewal", renewing).await.unwrap().unwrap();
+    assert!(matches!(outcomes[..], [RenewOutcome::Renewed]), "{outcomes:?}");
+    for acquiring in acquiring {
+        soon("a lock", acquiring).await.unwrap();
+    }
+    assert_eq!(server.query("SELECT name FROM entered ORDER BY place LIMIT 1").await, [["held"]]);
+}
+
 /// As on a thread that is blocked: other clients of the backend go on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_renewal_that_nobody_polls_keeps_no_other_request_from_a_new_connection() {
@@ -236,6 +272,26 @@ async fn a_renewal_that_nobody_polls_keeps_no_other_request_from_a_new_connectio
     soon("a lock", backend.acquire(&request("other", "other"))).await.unwrap();
     assert!(began.elapsed() < LEASE / 2, "{:?}", began.elapsed());
     let outcomes = soon("the renewal", renewing).await.unwrap();
+    assert!(matches!(outcomes[..], [RenewOutcome::Renewed]), "{outcomes:?}");
+}
+
+/// A renewal is sent again for as long as its answer may come in time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewal_outlasts_a_while_in_which_every_session_ends() {
+    let server = PostgresServer::start();
+    let backend = PostgresBackend::builder(server.url()).connections(1).connect().await.unwrap();
+    let held = request("held", "holder");
+    enters(&backend, &held).await;
+    let end = server.query("SELECT clock_timestamp() + interval '1500 ms'").await;
+    let end = format!(
+        "IF name = 'held' AND clock_timestamp() < '{}' THEN
+             PERFORM pg_terminate_backend(pg_backend_pid());
+         END IF",
+        end[0][0]
+    );
+    before_entering(&server, &end).await;
+    let renewals = [RenewRequest::new(held.name, held.hold, LEASE * 10)];
+    let outcomes = soon("the renewal", backend.renew(&renewals)).await.unwrap();
     assert!(matches!(outcomes[..], [RenewOutcome::Renewed]), "{outcomes:?}");
 }
 
