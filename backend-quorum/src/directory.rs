@@ -35,7 +35,8 @@ use crate::{
 const LONGEST: Duration = Duration::from_secs(60 * 60);
 
 /// How long a majority waits for the others to write a record. A member that gets it too late may
-/// report the one before, if that was to live longer. Nobody waits for a record to be written.
+/// report the one before, if that was to live longer. Records are written in the background, and
+/// only the end of a client waits for one that is being written.
 const RECORD_GRACE: Duration = Duration::from_millis(500);
 
 /// The number of names that are inspected concurrently.

@@ -184,8 +184,10 @@ impl RedisCluster {
         let patience = Patience::new();
         for observer in self.running().filter(|node| node.id != *id) {
             loop {
+                // Whole seconds are what other nodes have said about the primary.
+                let is_new = |pong: u64| pong > moved && !pong.is_multiple_of(1000);
                 let missing = match view(observer).await {
-                    Ok(view) if view.nodes.get(id).is_some_and(|it| it.last_pong > moved) => break,
+                    Ok(view) if view.nodes.get(id).is_some_and(|it| is_new(it.last_pong)) => break,
                     Ok(_) => format!("{} has no new pong of {id}", observer.server.address()),
                     Err(missing) => missing,
                 };
