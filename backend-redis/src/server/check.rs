@@ -5,6 +5,8 @@ use std::sync::Arc;
 use lockcore::{BackendError, BackendErrorKind};
 use redis::aio::MultiplexedConnection;
 
+use super::opener::Progress;
+
 /// The identity of a server. Unknown if the user has no right to `INFO`, or if the server does not
 /// report it.
 #[derive(Clone, Debug, Default)]
@@ -70,8 +72,12 @@ pub(super) struct Facts {
 
 impl Facts {
     /// Asks the server behind a new connection.
-    pub(super) async fn of(connection: &mut MultiplexedConnection) -> Result<Self, BackendError> {
+    pub(super) async fn of(
+        connection: &mut MultiplexedConnection,
+        progress: &Progress,
+    ) -> Result<Self, BackendError> {
         let info = ask(redis::cmd("INFO"), connection).await?;
+        progress.note();
         let is_cluster_node = match &info {
             Some(info) => is_cluster_node(info),
             None => serves_slots(connection).await?,

@@ -25,7 +25,7 @@ pub(crate) struct Commands {
     pace: Arc<Pace>,
     /// Critical sections are short and do not await, so this is not tokio's mutex.
     slot: Mutex<CurrentConnection>,
-    /// Notified when a connection is opened or given up.
+    /// Notified when a connection, or an attempt to open one, succeeds, fails, or is given up.
     changes: watch::Sender<()>,
 }
 
@@ -163,6 +163,10 @@ impl Commands {
         opened: Result<Arc<CommandConnection>, BackendError>,
     ) {
         let mut slot = self.slot();
+        if !slot.is_attempt(&sender.subscribe()) {
+            // Given up at this moment. Another attempt may be under way.
+            return;
+        }
         let next = match &opened {
             Ok(connection) => CurrentConnection::Open(connection.clone()),
             Err(_) => CurrentConnection::Empty,
@@ -177,12 +181,12 @@ impl Commands {
 
     fn abandon(&self, attempt: &watch::Receiver<Outcome>, limit: Duration) -> BackendError {
         let mut slot = self.slot();
-        let is_current = matches!(&*slot, CurrentConnection::Opening(current)
-            if current.outcome.same_channel(attempt));
+        let is_current = slot.is_attempt(attempt);
         let abandoned =
             if is_current { std::mem::take(&mut *slot) } else { CurrentConnection::Empty };
         drop(slot);
         drop(abandoned);
+        self.changes.send_replace(());
         let message = format!("connecting to Redis came no further for {limit:?}");
         BackendError::new(BackendErrorKind::Timeout, message).not_applied()
     }
@@ -207,6 +211,11 @@ impl CurrentConnection {
             Self::Open(connection) if connection.is_usable() => Some(connection),
             _ => None,
         }
+    }
+
+    /// Returns `true` if this is the attempt with the outcome.
+    fn is_attempt(&self, outcome: &watch::Receiver<Outcome>) -> bool {
+        matches!(self, Self::Opening(attempt) if attempt.outcome.same_channel(outcome))
     }
 }
 

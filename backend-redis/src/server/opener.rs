@@ -156,7 +156,7 @@ impl Opener {
         progress.note();
         let identity = match purpose {
             Purpose::Commands | Purpose::Acknowledged => {
-                let facts = Facts::of(&mut connection).await?;
+                let facts = Facts::of(&mut connection, progress).await?;
                 progress.note();
                 self.check_deployment(facts.is_cluster_node, &address)?;
                 let identity = check::check(&facts, &address, self.options.eviction_allowed)?;
@@ -254,7 +254,7 @@ impl Default for Progress {
 }
 
 impl Progress {
-    fn note(&self) {
+    pub(super) fn note(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
