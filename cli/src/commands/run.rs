@@ -172,7 +172,12 @@ pub(crate) async fn run(args: Args, common: &Common) -> Result<Exit, Failure> {
     let no_signals = |error: io::Error| {
         Failure::new(Exit::UNAVAILABLE, format!("cannot listen to signals: {error}"))
     };
-    let mut signals = Signals::listen().map_err(no_signals)?;
+    // A nested run becomes the command, which would not get what this process has heard.
+    let outer = Held::covering(&args.name, args.kind())?;
+    let mut signals = match &outer {
+        None => Some(Signals::listen().map_err(no_signals)?),
+        Some(_) => None,
+    };
     let began = Instant::now();
     let connecting = async {
         // One task asks for one lock, so that there is nobody to hand it over to.
@@ -180,22 +185,25 @@ pub(crate) async fn run(args: Args, common: &Common) -> Result<Exit, Failure> {
         // A waiting command tolerates an outage that a running one would survive.
         Ok::<Locks, Failure>(builder.retry_for(args.lease).build()?)
     };
-    let locks = match or_signal(&mut signals, within(args.wait, connecting)).await {
-        Ok(locks) => locks?,
-        Err(exit) => return Ok(exit),
+    let connecting = within(args.wait, connecting);
+    let locks = match &mut signals {
+        None => connecting.await?,
+        Some(signals) => match or_signal(signals, connecting).await {
+            Ok(locks) => locks?,
+            Err(exit) => return Ok(exit),
+        },
     };
     let (lock, url) = (args.lock(&locks), common.url.clone());
     let run = Run { began, lock, args, locks, url, is_verbose: common.verbose };
-    if let Some(outer) = Held::covering(&run.args.name, run.args.kind())? {
-        match or_signal(&mut signals, outer.is_there(&run.lock)).await {
-            Err(exit) => return Ok(exit),
-            Ok(is_there) => {
-                if is_there? {
-                    return run.within(&outer);
-                }
-            }
-        }
+    if let Some(outer) = outer
+        && outer.is_there(&run.lock).await?
+    {
+        return run.within(&outer);
     }
+    let signals = match signals {
+        Some(signals) => signals,
+        None => Signals::listen().map_err(no_signals)?,
+    };
     run.alone(signals).await
 }
 
@@ -381,8 +389,10 @@ impl Run {
         };
         let words = &self.args.command;
         let mut started = start(words)?;
-        if started.as_ref().is_err_and(is_of_unknown_format) {
-            started = start(&as_script(words))?;
+        if started.as_ref().is_err_and(is_of_unknown_format)
+            && let Some(script) = as_script(words)
+        {
+            started = start(&script)?;
         }
         let mut supervisor = started.map_err(|error| not_started(&words[0], &error))?;
         let exit = supervisor.until_gone(signals).await;

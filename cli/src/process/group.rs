@@ -219,12 +219,12 @@ impl Group {
     /// The same without `others` and their descendants.
     fn outside(&self, reach: Reach, others: &[Pid]) -> Vec<Descendant> {
         let mut found = tree::descendants_of(getpid(), others);
-        found.retain(|descendant| descendant.group != Some(self.leader));
+        // Processes that a process in `others` has left behind are in the group of this process.
+        let own = tree::own_group();
+        found.retain(|it| it.group != Some(self.leader) && it.group != own);
         if reach == Reach::Session {
-            // Processes that a process in `others` has left behind are in the group of this
-            // process.
-            let (own, session) = (tree::own_group(), tree::own_session());
-            found.retain(|descendant| descendant.session == session && descendant.group != own);
+            let session = tree::own_session();
+            found.retain(|descendant| descendant.session == session);
         }
         found
     }

@@ -18,8 +18,7 @@ use nix::sys::signal::SigSet;
 use rustix::{
     io::Errno,
     process::{
-        Pid, Signal, getpgid, getpid, getppid, kill_process, kill_process_group,
-        test_kill_process_group,
+        Pid, Signal, getpid, getppid, kill_process, kill_process_group, test_kill_process_group,
     },
 };
 
@@ -136,7 +135,8 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if !self.has_ended {
+        // After a panic, the guard ends the command, which nobody watches any more.
+        if !self.has_ended && !thread::panicking() {
             let _ = self.process.kill();
             let killed = Instant::now();
             // A guard that cannot die at once, for example because of a hanging disk, is left to
@@ -317,9 +317,8 @@ impl Watch {
         let nested: Vec<Pid> = guards.filter_map(|guard| guard.parent).collect();
         let below = nested.into_iter().flat_map(|run| tree::descendants_of(run, &[]));
         let below: Vec<Pid> = below.map(|descendant| descendant.pid).collect();
-        let parent_group = Pid::from_raw(self.parent).and_then(|pid| getpgid(Some(pid)).ok());
         for Descendant { pid, group: own, session, .. } in descendants {
-            let is_outside = own != group && own != parent_group;
+            let is_outside = own != group;
             // A process that somebody else has stopped stays stopped when the others go on.
             let is_running = !tree::is_stopped(pid.as_raw_pid());
             let is_in_session = session == tree::own_session();
@@ -332,8 +331,12 @@ impl Watch {
 
     /// All processes that the command has started.
     fn descendants(&self) -> Vec<Descendant> {
-        let parent = Pid::from_raw(self.parent);
-        parent.map_or_else(Vec::new, |parent| tree::descendants_of(parent, &self.others))
+        let Some(parent) = Pid::from_raw(self.parent) else { return Vec::new() };
+        let mut found = tree::descendants_of(parent, &self.others);
+        // Processes that one of the others has left behind are in the group of the parent.
+        let group = tree::group_of(parent);
+        found.retain(|descendant| descendant.group != group);
+        found
     }
 }
 

@@ -13,8 +13,8 @@ const PASSED_ON: [Signal; 9] = [
     Signal::USR1,
     Signal::USR2,
     Signal::WINCH,
-    Signal::CONT,
     Signal::TSTP,
+    Signal::CONT,
 ];
 
 /// Listens to signals. They have no other effect on this process from then on.
@@ -51,6 +51,16 @@ impl Signals {
                 }
             }
             Poll::Pending
+        })
+        .await
+    }
+
+    /// Takes a SIGCONT that has come already.
+    pub(crate) async fn take_continue(&mut self) -> bool {
+        poll_fn(|context| {
+            let mut streams = self.streams.iter_mut();
+            let cont = streams.find(|(signal, _)| *signal == Signal::CONT);
+            Poll::Ready(cont.is_some_and(|(_, stream)| stream.poll_recv(context).is_ready()))
         })
         .await
     }

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use nix::unistd::{getpgrp, getsid};
+use nix::unistd::{getpgid, getpgrp, getsid};
 use rustix::process::{Pid, Signal};
 
 /// A process as `/proc` describes it.
@@ -62,6 +62,13 @@ pub(super) struct Descendant {
 /// The leader of the process group of this process, [`None`] if that is outside the container.
 pub(super) fn own_group() -> Option<Pid> {
     Pid::from_raw(getpgrp().as_raw())
+}
+
+/// The leader of the process group of another process, [`None`] if that is outside the container.
+pub(super) fn group_of(pid: Pid) -> Option<Pid> {
+    // Unlike the one of rustix, this may return zero.
+    let group = getpgid(Some(nix::unistd::Pid::from_raw(pid.as_raw_pid()))).ok()?;
+    Pid::from_raw(group.as_raw())
 }
 
 /// The leader of the session of this process, [`None`] if that is outside the container.

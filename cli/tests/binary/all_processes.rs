@@ -185,6 +185,66 @@ fn a_signal_ends_the_background_process_of_a_shell_that_has_ended() {
     }
 }
 
+/// As in a container whose entrypoint has become `lockctl`.
+#[test]
+fn a_loss_does_not_end_what_a_process_beside_lockctl_has_left_behind() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let script = r#"sh -c 'until [ -e go ]; do sleep 0.02; done
+            sh -c "echo \$\$; exec sleep 600 > /dev/null" &' &
+        exec "$LOCKCTL" run a -- sh -c 'echo inside; exec sleep 600 > /dev/null'"#;
+    let mut command = shell(&url, script);
+    command.current_dir(server.directory());
+    let mut running = Running::start(command);
+    assert_eq!(running.line(), "inside");
+    fs::write(server.directory().join("go"), "").unwrap();
+    let beside = running.line();
+    let parent = format!("PPid:\t{}\n", running.pid());
+    until("the adoption", || {
+        fs::read_to_string(format!("/proc/{beside}/status")).unwrap().contains(&parent)
+    });
+    assert_eq!(code(&url, &["release", "a", "--force", "--yes"]), 0);
+    until("the end of lockctl", || running.is_over());
+    let survives = runs(&beside);
+    kill("KILL", &beside);
+    assert_eq!(running.end().code, Some(76));
+    assert!(survives);
+}
+
+/// One that ends by SIGTERM only later, or not at all, does not keep a script from ending.
+#[test]
+fn a_key_after_another_signal_ends_the_script_around() {
+    let server = RedisServer::start();
+    let script = "sh -c 'trap \"\" TERM; echo $$; exec sleep 600 > /dev/null' & exit 3";
+    let mut running = Running::script(&server.url(), &["a"], script);
+    let stubborn = running.line();
+    running.error_line_with("still run");
+    running.signal("TERM");
+    running.signal("INT");
+    kill("KILL", &stubborn);
+    assert_eq!(running.end().code, Some(130));
+}
+
+#[test]
+fn a_signal_that_the_command_outlives_does_not_reach_its_jobs_later() {
+    let server = RedisServer::start();
+    let script = r#"trap 'echo reloaded' HUP
+        set -m
+        sh -c 'trap "echo asked" HUP; echo started; until [ -e end ]; do sleep 0.02; done' &
+        until [ -e go ]; do sleep 0.02; done"#;
+    let mut command = lockctl(&server.url(), &["run", "a", "--", "bash", "-c", script]);
+    command.current_dir(server.directory());
+    let mut running = Running::start(command);
+    assert_eq!(running.line(), "started");
+    running.signal("HUP");
+    assert_eq!(running.line(), "reloaded");
+    fs::write(server.directory().join("go"), "").unwrap();
+    running.error_line_with("still run");
+    fs::write(server.directory().join("end"), "").unwrap();
+    let end = running.end();
+    assert_eq!((end.code, end.stdout.as_str()), (Some(0), ""), "{end:?}");
+}
+
 /// The shell ends by the signal, and does not pass it on.
 #[test]
 fn a_signal_that_ends_the_command_ends_the_jobs_that_it_leaves_behind() {

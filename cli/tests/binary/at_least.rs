@@ -1,13 +1,13 @@
 //! `--at-least`: jobs of several hosts whose clocks differ.
 
 use std::{
-    thread,
+    fs, thread,
     time::{Duration, Instant},
 };
 
 use lockcore_testkit::RedisServer;
 
-use crate::program::{Running, code, is_free, shown, until};
+use crate::program::{Running, code, is_free, lockctl, shown, until};
 
 /// The clocks of three hosts differ by 2 s, and the job takes no time.
 #[test]
@@ -72,6 +72,25 @@ fn a_signal_for_the_command_ends_the_rest_of_the_time_too() {
     until("the end of lockctl", || running.is_over());
     assert_eq!(running.end().code, Some(3));
     assert!(!is_free(&url, "job", &[]));
+}
+
+/// As a service that reads its configuration again.
+#[test]
+fn a_signal_that_the_command_outlives_does_not_end_the_rest_of_the_time() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let script = "trap 'echo reloaded' HUP; echo ready; until [ -e go ]; do sleep 0.02; done";
+    let arguments = ["run", "--at-least", "2", "job", "--", "sh", "-c", script];
+    let mut command = lockctl(&url, &arguments);
+    command.current_dir(server.directory());
+    let mut running = Running::start(command);
+    assert_eq!(running.line(), "ready");
+    running.signal("HUP");
+    assert_eq!(running.line(), "reloaded");
+    fs::write(server.directory().join("go"), "").unwrap();
+    until("the end of lockctl", || running.is_over());
+    assert_eq!(running.end().code, Some(0));
+    assert!(is_free(&url, "job", &[]));
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use std::{
     env,
     ffi::{OsStr, OsString},
-    fs::{self, Metadata},
-    io,
+    fs::{self, File, Metadata},
+    io::{self, Read},
     os::unix::{ffi::OsStrExt, fs::PermissionsExt},
     path::{Path, PathBuf},
 };
@@ -12,6 +12,9 @@ use std::{
 use rustix::io::Errno;
 
 use crate::exit::{Exit, Failure};
+
+/// The number of bytes of a file that show whether it is a script.
+const BEGINNING: u64 = 256;
 
 /// The reason why `command` certainly cannot be started. The system may still refuse other
 /// commands.
@@ -55,13 +58,19 @@ pub(super) fn is_of_unknown_format(error: &io::Error) -> bool {
 }
 
 /// The words that run `command` as a script of the shell, as `execvp` does with a file of unknown
-/// format.
-pub(super) fn as_script(command: &[OsString]) -> Vec<OsString> {
-    let [program, arguments @ ..] = command else { return Vec::new() };
+/// format. [`None`] if the file has a zero in its first line: as with bash, it is the program of
+/// another machine then, and no script.
+pub(super) fn as_script(command: &[OsString]) -> Option<Vec<OsString>> {
+    let (program, arguments) = command.split_first()?;
     let found = |place: &PathBuf| fs::metadata(place).is_ok_and(|file| is_executable(&file));
-    let place = places(program).and_then(|places| places.into_iter().find(found));
-    let script = place.map_or_else(|| program.clone(), PathBuf::into_os_string);
-    [OsString::from("/bin/sh"), script].into_iter().chain(arguments.iter().cloned()).collect()
+    let script = places(program)?.into_iter().find(found)?;
+    let mut beginning = Vec::new();
+    File::open(&script).ok()?.take(BEGINNING).read_to_end(&mut beginning).ok()?;
+    if beginning.split(|byte| *byte == b'\n').next()?.contains(&0) {
+        return None;
+    }
+    let shell = ["/bin/sh".into(), "--".into(), script.into_os_string()];
+    Some(shell.into_iter().chain(arguments.iter().cloned()).collect())
 }
 
 /// The failure of a command that was not started.

@@ -125,7 +125,7 @@ impl<'a> Supervisor<'a> {
     /// Returns `true` if a signal has asked the command to end, be it with a key of the terminal,
     /// which only the command gets.
     pub(super) fn was_asked_to_end(&self) -> bool {
-        self.asked_to_end.is_some() || self.exit().is_by_key()
+        self.asked().is_some() || self.exit().is_by_key()
     }
 
     /// Returns `true` if processes that were killed may still be inside.
@@ -181,7 +181,13 @@ impl<'a> Supervisor<'a> {
             tokio::select! {
                 biased;
                 loss = lost => self.on_loss(loss.reason(), since_boot()),
-                signal = signals.next() => self.on_signal(signal),
+                signal = signals.next() => {
+                    // A stop that is over already would last for ever.
+                    let is_over = signal == Signal::TSTP && signals.take_continue().await;
+                    if !is_over {
+                        self.on_signal(signal);
+                    }
+                }
                 _ = self.children.recv() => {}
                 () = sleep(look_in) => {}
             }
@@ -193,10 +199,16 @@ impl<'a> Supervisor<'a> {
         match self.signal_after_end {
             Some(signal) => exit.or_interrupted(Exit::by_signal(signal.as_raw())),
             // The signal was passed on, so that it was not a key.
-            None if self.asked_to_end.is_some() => exit,
+            None if self.asked().is_some() => exit,
             None if self.was_in_foreground == Some(true) => exit.in_foreground(),
             None => exit,
         }
+    }
+
+    /// The signal that has asked the command to end, if it has ended as asked.
+    fn asked(&self) -> Option<Signal> {
+        let exit = self.group.exit()?;
+        self.asked_to_end.filter(|signal| exit.is_by(*signal))
     }
 
     fn is_over(&mut self, now: Duration) -> bool {
@@ -327,8 +339,9 @@ impl<'a> Supervisor<'a> {
                 // The command may have ended before the signal came.
                 self.reap();
                 self.asked_to_end = Some(signal);
-                if self.group.exit().is_some() {
-                    self.signal_after_end.get_or_insert(signal);
+                let was_key = matches!(self.signal_after_end, Some(Signal::INT | Signal::QUIT));
+                if self.group.exit().is_some() && !was_key {
+                    self.signal_after_end = Some(signal);
                 }
                 self.group.ask_to_end(signal);
                 if let Some(time) = self.kill_after {
@@ -366,8 +379,7 @@ impl<'a> Supervisor<'a> {
         }
         if self.group.exit().is_some() {
             // All processes are asked on a loss.
-            if let (Some(signal), false, false) =
-                (self.asked_to_end, had_ended, self.is_ended_for_loss)
+            if let (Some(signal), false, false) = (self.asked(), had_ended, self.is_ended_for_loss)
             {
                 self.group.ask_rest_to_end(signal);
             }
