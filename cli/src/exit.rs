@@ -72,10 +72,9 @@ impl Exit {
         if later.death.is_some_and(Death::is_of_key) { later } else { self }
     }
 
-    /// Returns `true` if the end is one that `signal` asks for. SIGTERM always asks for it; many
-    /// programs take the others for something else.
+    /// Returns `true` if `signal` has ended the command, or the command says so.
     pub(crate) fn is_by(self, signal: Signal) -> bool {
-        signal == Signal::TERM || self.code == Self::of_signal(signal.as_raw()).code
+        self.code == Self::of_signal(signal.as_raw()).code
     }
 
     /// The same end, of a command that was in the foreground. If the signal is one that keys of the

@@ -74,7 +74,11 @@ impl Signals {
         loop {
             match self.next().await {
                 Signal::WINCH | Signal::CONT => {}
-                Signal::TSTP => super::stop_unless_orphaned(),
+                Signal::TSTP => {
+                    if !self.take_continue().await {
+                        super::stop_unless_orphaned();
+                    }
+                }
                 signal => return signal,
             }
         }

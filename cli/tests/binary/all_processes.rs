@@ -175,13 +175,16 @@ fn a_signal_ends_the_command_of_a_nested_run_that_was_killed() {
 fn a_signal_ends_the_background_process_of_a_shell_that_has_ended() {
     let server = RedisServer::start();
     for (signal, code) in [("INT", 130), ("QUIT", 131), ("TERM", 3)] {
-        let script = "sleep 600 > /dev/null 2>&1 & exit 3";
-        let mut running = Running::script(&server.url(), &["a"], script);
-        running.error_line_with("still run");
-        running.signal(signal);
-        until("the end of lockctl", || running.is_over());
-        let end = running.end();
-        assert_eq!(end.code, Some(code), "{signal}: {end:?}");
+        // The rest of the time of a job ends as well.
+        for arguments in [&["a"][..], &["--at-least", "600", signal]] {
+            let script = "sleep 600 > /dev/null 2>&1 & exit 3";
+            let mut running = Running::script(&server.url(), arguments, script);
+            running.error_line_with("still run");
+            running.signal(signal);
+            until("the end of lockctl", || running.is_over());
+            let end = running.end();
+            assert_eq!(end.code, Some(code), "{signal}: {end:?}");
+        }
     }
 }
 
@@ -231,7 +234,8 @@ fn a_signal_that_the_command_outlives_does_not_reach_its_jobs_later() {
     let script = r#"trap 'echo reloaded' HUP
         set -m
         sh -c 'trap "echo asked" HUP; echo started; until [ -e end ]; do sleep 0.02; done' &
-        until [ -e go ]; do sleep 0.02; done"#;
+        until [ -e go ]; do sleep 0.02; done
+        exit 0"#;
     let mut command = lockctl(&server.url(), &["run", "a", "--", "bash", "-c", script]);
     command.current_dir(server.directory());
     let mut running = Running::start(command);

@@ -79,7 +79,8 @@ fn a_signal_for_the_command_ends_the_rest_of_the_time_too() {
 fn a_signal_that_the_command_outlives_does_not_end_the_rest_of_the_time() {
     let server = RedisServer::start();
     let url = server.url();
-    let script = "trap 'echo reloaded' HUP; echo ready; until [ -e go ]; do sleep 0.02; done";
+    let script =
+        "trap 'echo reloaded' HUP; echo ready; until [ -e go ]; do sleep 0.02; done; exit 0";
     let arguments = ["run", "--at-least", "2", "job", "--", "sh", "-c", script];
     let mut command = lockctl(&url, &arguments);
     command.current_dir(server.directory());

@@ -61,7 +61,7 @@ pub(super) struct Supervisor<'a> {
     killed_at: Option<Duration>,
     /// Set while the command is stopped because somebody has sent it SIGSTOP.
     is_stopped_on_purpose: bool,
-    /// The last signal that has asked the command to end.
+    /// The signal that has asked the command to end: SIGTERM, or else the last one.
     asked_to_end: Option<Signal>,
     /// The signal that has asked processes to end that the command has left behind.
     signal_after_end: Option<Signal>,
@@ -125,7 +125,7 @@ impl<'a> Supervisor<'a> {
     /// Returns `true` if a signal has asked the command to end, be it with a key of the terminal,
     /// which only the command gets.
     pub(super) fn was_asked_to_end(&self) -> bool {
-        self.asked().is_some() || self.exit().is_by_key()
+        self.asked().is_some() || self.signal_after_end.is_some() || self.exit().is_by_key()
     }
 
     /// Returns `true` if processes that were killed may still be inside.
@@ -184,9 +184,7 @@ impl<'a> Supervisor<'a> {
                 signal = signals.next() => {
                     // A stop that is over already would last for ever.
                     let is_over = signal == Signal::TSTP && signals.take_continue().await;
-                    if !is_over {
-                        self.on_signal(signal);
-                    }
+                    self.on_signal(if is_over { Signal::CONT } else { signal });
                 }
                 _ = self.children.recv() => {}
                 () = sleep(look_in) => {}
@@ -199,16 +197,19 @@ impl<'a> Supervisor<'a> {
         match self.signal_after_end {
             Some(signal) => exit.or_interrupted(Exit::by_signal(signal.as_raw())),
             // The signal was passed on, so that it was not a key.
-            None if self.asked().is_some() => exit,
+            None if self.asked_to_end.is_some_and(|signal| exit.is_by(signal)) => exit,
             None if self.was_in_foreground == Some(true) => exit.in_foreground(),
             None => exit,
         }
     }
 
-    /// The signal that has asked the command to end, if it has ended as asked.
+    /// The signal that has asked the command to end, if it has ended because of that. Many programs
+    /// take signals other than SIGTERM for something else. With `--kill-after`, they must not.
     fn asked(&self) -> Option<Signal> {
         let exit = self.group.exit()?;
-        self.asked_to_end.filter(|signal| exit.is_by(*signal))
+        self.asked_to_end.filter(|signal| {
+            *signal == Signal::TERM || self.kill_at.is_some() || exit.is_by(*signal)
+        })
     }
 
     fn is_over(&mut self, now: Duration) -> bool {
@@ -338,7 +339,9 @@ impl<'a> Supervisor<'a> {
             Signal::TERM | Signal::INT | Signal::HUP | Signal::QUIT => {
                 // The command may have ended before the signal came.
                 self.reap();
-                self.asked_to_end = Some(signal);
+                if self.asked_to_end != Some(Signal::TERM) {
+                    self.asked_to_end = Some(signal);
+                }
                 let was_key = matches!(self.signal_after_end, Some(Signal::INT | Signal::QUIT));
                 if self.group.exit().is_some() && !was_key {
                     self.signal_after_end = Some(signal);
