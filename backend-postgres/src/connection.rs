@@ -449,8 +449,8 @@ impl Keeper {
                     self.state.send_replace(State::Down(error, attempt));
                 }
             }
-            // What has lasted longer than the pause is followed by the next attempt at once. A server
-            // that ends each session soon is as good as down.
+            // An attempt or a session that has lasted longer than the pause is followed by the next
+            // attempt at once. A session that ends soon counts as a failure.
             let is_brief = began.elapsed() < PAUSES[1];
             tokio::time::sleep_until(began + pause).await;
             pause = if is_brief { (pause * 2).min(PAUSES[1]) } else { PAUSES[0] };

@@ -67,6 +67,16 @@ pub(crate) fn of_text(text: &str) -> BackendError {
     BackendError::new(kind, format!("Redis refused the request: {text}")).not_applied()
 }
 
+/// The error if `doing` something has panicked. tokio panics on a runtime without I/O or timers, and
+/// the user's provider of credentials may panic.
+pub(crate) fn panicked(doing: &str) -> BackendError {
+    let message = format!(
+        "{doing} panicked; the runtime needs I/O and timers (`enable_all`), and a provider of \
+         credentials must not panic"
+    );
+    BackendError::new(BackendErrorKind::Configuration, message).not_applied()
+}
+
 /// A reply that the script of `doing` never returns.
 pub(crate) fn unexpected(doing: &str) -> BackendError {
     BackendError::new(BackendErrorKind::Protocol, format!("unexpected reply to {doing} from Redis"))

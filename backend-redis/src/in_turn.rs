@@ -5,6 +5,8 @@ use std::time::Duration;
 use lockcore::{BackendError, BackendErrorKind};
 use tokio::task::{JoinError, JoinSet};
 
+use crate::error;
+
 /// The usual time without an answer after which the next server is asked as well.
 pub(crate) const HEAD_START: Duration = Duration::from_millis(200);
 
@@ -49,13 +51,9 @@ where
 
 /// The error of a request whose task has not ended by itself.
 fn not_asked(ended: JoinError) -> BackendError {
-    let (kind, message) = match ended.is_panic() {
-        true => (
-            BackendErrorKind::Configuration,
-            "asking a server panicked; the runtime needs I/O and timers (`enable_all`), and a \
-             provider of credentials must not panic",
-        ),
-        false => (BackendErrorKind::Unavailable, "a server was not asked: the runtime has ended"),
-    };
-    BackendError::new(kind, message).not_applied()
+    if ended.is_panic() {
+        return error::panicked("asking a server");
+    }
+    let message = "a server was not asked: the runtime has ended";
+    BackendError::new(BackendErrorKind::Unavailable, message).not_applied()
 }

@@ -118,7 +118,7 @@ impl SentinelGroup {
     /// some may still name this one. It is a majority of the `known` ones: a Sentinel that has been
     /// set up again knows no others for some seconds.
     ///
-    /// Those who have not answered within `patience` are not waited for.
+    /// Sentinels that do not answer within `patience` do not count.
     pub(super) async fn has_left(
         &self,
         place: &Place,

@@ -16,6 +16,7 @@ use super::{
     opener::{Opener, Progress, Purpose},
     pace::Pace,
 };
+use crate::error;
 
 /// Keeps the connection in use, and opens the next one.
 #[derive(Debug)]
@@ -144,7 +145,7 @@ impl Commands {
         let task = tokio::spawn(async move {
             let opening = CommandConnection::open(&opener, purpose, commands.clone(), &steps);
             let opened = AssertUnwindSafe(pace.run(opening)).catch_unwind().await;
-            let opened = opened.unwrap_or_else(|_| Err(panicked()));
+            let opened = opened.unwrap_or_else(|_| Err(error::panicked("connecting")));
             if let Some(commands) = commands.upgrade() {
                 commands.finish_attempt(&sender, opened);
             }
@@ -223,14 +224,6 @@ impl CurrentConnection {
 fn runtime_ended() -> BackendError {
     let message = "no connection to Redis can be opened on a runtime that has ended";
     BackendError::new(BackendErrorKind::Unavailable, message).not_applied()
-}
-
-/// The error of an attempt that has panicked. tokio panics on a runtime without I/O or timers, and
-/// the user's provider of credentials may panic.
-fn panicked() -> BackendError {
-    let message = "the attempt to connect to Redis panicked; the runtime needs I/O and timers \
-                   (`enable_all`), and a provider of credentials must not panic";
-    BackendError::new(BackendErrorKind::Configuration, message).not_applied()
 }
 
 /// The link of a connection to the place that it is shared from.

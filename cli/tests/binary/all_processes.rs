@@ -175,7 +175,7 @@ fn a_signal_ends_the_command_of_a_nested_run_that_was_killed() {
 fn a_signal_ends_the_background_process_of_a_shell_that_has_ended() {
     let server = RedisServer::start();
     for (signal, code) in [("INT", 130), ("QUIT", 131), ("TERM", 3)] {
-        // The rest of the time of a job ends as well.
+        // The signal also ends the rest of --at-least.
         for arguments in [&["a"][..], &["--at-least", "600", signal]] {
             let script = "sleep 600 > /dev/null 2>&1 & exit 3";
             let mut running = Running::script(&server.url(), arguments, script);
@@ -214,7 +214,7 @@ fn a_loss_does_not_end_what_a_process_beside_lockctl_has_left_behind() {
     assert!(survives);
 }
 
-/// One that ends by SIGTERM only later, or not at all, does not keep a script from ending.
+/// A process that survives SIGTERM does not keep the script from ending.
 #[test]
 fn a_key_after_another_signal_ends_the_script_around() {
     let server = RedisServer::start();

@@ -73,7 +73,7 @@ fn a_script_that_names_no_interpreter_is_run_by_the_shell() {
     found.env("PATH", format!("{}:/usr/bin:/bin", server.directory().display()));
     let end = End::from(found.output().unwrap());
     assert_eq!((end.code, end.stdout.trim()), (Some(3), &*format!("{path} -x a")), "{end:?}");
-    // The program of another machine is no script.
+    // A binary of another machine is not a script.
     fs::write(&script, b"\x7fELF\0of another machine\n").unwrap();
     assert_eq!(code(&url, &["run", "a", "--", path]), 126);
 }

@@ -242,7 +242,7 @@ async fn a_renewal_whose_session_is_ended_goes_first_on_the_next_connection() {
         server.query("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'").await.len() == 1
     })
     .await;
-    // They are lost with the session, and asked for again at once.
+    // These requests fail with the session, and are repeated at once.
     let acquiring: Vec<_> = (0..20)
         .map(|number| {
             let (backend, request) = (backend.clone(), request(&format!("{number}"), "waits"));

@@ -58,8 +58,8 @@ pub(super) fn is_of_unknown_format(error: &io::Error) -> bool {
 }
 
 /// The words that run `command` as a script of the shell, as `execvp` does with a file of unknown
-/// format. [`None`] if the file has a zero in its first line: as with bash, it is the program of
-/// another machine then, and no script.
+/// format. [`None`] if the file has a zero in its first line: bash takes such a file for a binary of
+/// another machine, too.
 pub(super) fn as_script(command: &[OsString]) -> Option<Vec<OsString>> {
     let (program, arguments) = command.split_first()?;
     let found = |place: &PathBuf| fs::metadata(place).is_ok_and(|file| is_executable(&file));

@@ -182,7 +182,7 @@ impl<'a> Supervisor<'a> {
                 biased;
                 loss = lost => self.on_loss(loss.reason(), since_boot()),
                 signal = signals.next() => {
-                    // A stop that is over already would last for ever.
+                    // What ends the stop has come already, so that it would last for ever.
                     let is_over = signal == Signal::TSTP && signals.take_continue().await;
                     self.on_signal(if is_over { Signal::CONT } else { signal });
                 }
@@ -204,7 +204,7 @@ impl<'a> Supervisor<'a> {
     }
 
     /// The signal that has asked the command to end, if it has ended because of that. Many programs
-    /// take signals other than SIGTERM for something else. With `--kill-after`, they must not.
+    /// take signals other than SIGTERM for something else, which `--kill-after` rules out.
     fn asked(&self) -> Option<Signal> {
         let exit = self.group.exit()?;
         self.asked_to_end.filter(|signal| {

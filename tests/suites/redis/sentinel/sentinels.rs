@@ -381,7 +381,7 @@ async fn a_client_does_not_go_to_and_fro_between_two_primaries() {
             let guard = locks.lock("any").acquire().await.unwrap();
             drop(guard.release().await);
             tokio::time::sleep(Duration::from_millis(50)).await;
-            // That of this count comes in addition.
+            // The count opens a connection of its own.
             let now = received().await;
             calm = if now == std::mem::replace(&mut before, now) + 1 { calm + 1 } else { 0 };
         }
