@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use lockcore::{LockError, Locks};
 use lockcore_redis::{RedisBackend, RedisBackendBuilder};
-use lockcore_testkit::{Conditions, On, Proxy, RedisServer};
+use lockcore_testkit::{Conditions, Feature, On, Proxy, RedisServer, server_lacks};
 use tokio::task::JoinSet;
 
 use crate::{
@@ -85,6 +85,9 @@ async fn a_primary_that_is_demoted_for_a_moment_is_waited_for() {
 
 #[tokio::test]
 async fn wake_ups_follow_the_commands_to_another_server() {
+    if server_lacks(Feature::ChannelRights) {
+        return;
+    }
     for right in ["+info", "-info"] {
         let (old, new) = (RedisServer::start(), RedisServer::start());
         for server in [&old, &new] {

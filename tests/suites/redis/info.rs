@@ -44,6 +44,9 @@ async fn a_server_is_described_in_one_line_and_nothing_is_left_there() {
 
 #[tokio::test]
 async fn wait_is_tried_if_replicas_are_asked_for() {
+    if server_lacks(Feature::ChannelRights) {
+        return;
+    }
     let server = RedisServer::start();
     let asking = || RedisBackend::builder().replicas(1, Duration::from_millis(50));
     let backend = asking().url(server.url()).connect().await.unwrap();

@@ -6,7 +6,7 @@ use lockcore::{
     Mode,
     backend::{AcquireRequest, Backend, ReleaseOutcome, RenewOutcome, RenewRequest},
 };
-use lockcore_testkit::RedisServer;
+use lockcore_testkit::{Feature, RedisServer, server_lacks};
 
 use crate::{
     errors::{LEAST_RIGHTS, connect_as, set_user},
@@ -66,6 +66,9 @@ async fn their_renewal_keeps_nobody_else_waiting() {
 
 #[tokio::test]
 async fn all_permits_of_a_hold_are_renewed_and_none_is_shortened() {
+    if server_lacks(Feature::ChannelRights) {
+        return;
+    }
     let server = RedisServer::start();
     // Without the right to this command, one command per permit does the same.
     set_user(&server, "worker", &format!("{LEAST_RIGHTS} +zmscore")).await;

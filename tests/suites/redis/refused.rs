@@ -6,7 +6,7 @@ use lockcore::{
     BackendErrorKind, Locks, Mode,
     backend::{Backend, RenewOutcome, RenewRequest, SubscribeRequest},
 };
-use lockcore_testkit::RedisServer;
+use lockcore_testkit::{Feature, RedisServer, server_lacks};
 
 use crate::{
     errors::{LEAST_RIGHTS, RENEWED, connect_as, set_user},
@@ -16,6 +16,9 @@ use crate::{
 
 #[tokio::test]
 async fn a_forbidden_name_fails_its_own_renewal_alone() {
+    if server_lacks(Feature::ChannelRights) {
+        return;
+    }
     let server = RedisServer::start();
     set_user(&server, "worker", &format!("{LEAST_RIGHTS} ~extra:*")).await;
     let backend = connect_as(&server, "worker").await.unwrap();
@@ -59,6 +62,9 @@ async fn a_forbidden_name_fails_its_own_renewal_alone() {
 
 #[tokio::test]
 async fn holders_keep_their_locks_although_another_name_was_forbidden() {
+    if server_lacks(Feature::ChannelRights) {
+        return;
+    }
     let server = RedisServer::start();
     set_user(&server, "worker", &format!("{LEAST_RIGHTS} ~extra")).await;
     let locks = Locks::builder(connect_as(&server, "worker").await.unwrap())
@@ -86,6 +92,9 @@ async fn holders_keep_their_locks_although_another_name_was_forbidden() {
 /// A cluster node stands in for a proxy that spreads names over servers.
 #[tokio::test]
 async fn names_of_different_slots_are_renewed_one_by_one() {
+    if server_lacks(Feature::ChannelRights) {
+        return;
+    }
     let node = RedisServer::start_with(&["--cluster-enabled", "yes"]);
     let _: String = node.query(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).await;
     until("the cluster", || async {
@@ -133,6 +142,9 @@ async fn allow_channel(server: &RedisServer, is_allowed: bool) {
 
 #[tokio::test]
 async fn a_channel_that_was_refused_is_used_when_the_right_is_back() {
+    if server_lacks(Feature::ChannelRights) {
+        return;
+    }
     let server = RedisServer::start();
     set_user(&server, "worker", LEAST_RIGHTS).await;
     let waiter = Locks::new(connect_as(&server, "worker").await.unwrap());
@@ -159,6 +171,9 @@ async fn a_channel_that_was_refused_is_used_when_the_right_is_back() {
 
 #[tokio::test]
 async fn all_listeners_of_a_refused_channel_are_told_and_hear_again_with_the_first() {
+    if server_lacks(Feature::ChannelRights) {
+        return;
+    }
     let server = RedisServer::start();
     set_user(&server, "worker", LEAST_RIGHTS).await;
     let (backend, other) = (connect_as(&server, "worker").await.unwrap(), connect(&server).await);

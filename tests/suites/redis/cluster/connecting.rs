@@ -88,6 +88,9 @@ async fn a_cluster_that_evicts_keys_is_refused() {
 
 #[tokio::test]
 async fn a_latch_whose_channel_is_in_another_slot_is_refused() {
+    if server_lacks(Feature::ShardedChannels) {
+        return;
+    }
     let cluster = shared().await;
     let sharded = backend(&cluster).cluster_messages(ClusterMessages::Sharded).connect().await;
     let latch = Locks::new(sharded.unwrap()).latch("{tag}:latch");
@@ -140,6 +143,9 @@ async fn refusal(locks: &Locks, name: &str) -> String {
 /// asked.
 #[tokio::test]
 async fn sharded_messages_need_nodes_that_have_them() {
+    if server_lacks(Feature::ShardedChannels) {
+        return;
+    }
     let cluster = RedisCluster::builder().replicas_each(0).start().await;
     let nodes = cluster.addresses();
     for lacking in [&[0, 1, 2][..], &[0], &[1], &[2]] {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use lockcore::{BackendErrorKind, LockError, Locks};
 use lockcore_redis::{DeploymentKind, RedisBackend};
-use lockcore_testkit::{On, Proxy, RedisSentinel, RedisServer};
+use lockcore_testkit::{Feature, On, Proxy, RedisSentinel, RedisServer, server_lacks};
 
 use super::{ENOUGH, Group, MS, is_outcome_unknown, replica_of, too_few};
 use crate::{
@@ -139,6 +139,9 @@ async fn a_replica_that_joins_counts_once_it_has_acknowledged() {
 
 #[tokio::test]
 async fn a_user_without_the_right_to_wait_is_told_so() {
+    if server_lacks(Feature::ChannelRights) {
+        return;
+    }
     let group = Group::start(1).await;
     let server = &group.primary;
     set_user(server, "worker", LEAST_RIGHTS).await;
