@@ -41,26 +41,22 @@ impl Signals {
 
     /// The next signal.
     ///
+    /// A SIGTSTP is left out if a SIGCONT has come as well: no other one would end the stop.
+    ///
     /// # Cancel safety
     /// If the future is dropped before it resolves, no signal is lost.
     pub(crate) async fn next(&mut self) -> Signal {
         poll_fn(|context| {
+            let mut stop = Poll::Pending;
+            // SIGCONT follows SIGTSTP here.
             for (signal, stream) in &mut self.streams {
-                if stream.poll_recv(context).is_ready() {
-                    return Poll::Ready(*signal);
+                match stream.poll_recv(context).is_ready() {
+                    true if *signal == Signal::TSTP => stop = Poll::Ready(*signal),
+                    true => return Poll::Ready(*signal),
+                    false => {}
                 }
             }
-            Poll::Pending
-        })
-        .await
-    }
-
-    /// Takes a SIGCONT that has come already.
-    pub(crate) async fn take_continue(&mut self) -> bool {
-        poll_fn(|context| {
-            let mut streams = self.streams.iter_mut();
-            let cont = streams.find(|(signal, _)| *signal == Signal::CONT);
-            Poll::Ready(cont.is_some_and(|(_, stream)| stream.poll_recv(context).is_ready()))
+            stop
         })
         .await
     }
@@ -74,11 +70,7 @@ impl Signals {
         loop {
             match self.next().await {
                 Signal::WINCH | Signal::CONT => {}
-                Signal::TSTP => {
-                    if !self.take_continue().await {
-                        super::stop_unless_orphaned();
-                    }
-                }
+                Signal::TSTP => super::stop_unless_orphaned(),
                 signal => return signal,
             }
         }

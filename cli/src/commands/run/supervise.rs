@@ -181,11 +181,7 @@ impl<'a> Supervisor<'a> {
             tokio::select! {
                 biased;
                 loss = lost => self.on_loss(loss.reason(), since_boot()),
-                signal = signals.next() => {
-                    // What ends the stop has come already, so that it would last for ever.
-                    let is_over = signal == Signal::TSTP && signals.take_continue().await;
-                    self.on_signal(if is_over { Signal::CONT } else { signal });
-                }
+                signal = signals.next() => self.on_signal(signal),
                 _ = self.children.recv() => {}
                 () = sleep(look_in) => {}
             }
