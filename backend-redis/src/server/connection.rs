@@ -100,7 +100,7 @@ impl Life {
     /// answer again.
     async fn end_with(self: Arc<Self>, address: Arc<dyn Locate>, place: Place) {
         address.moved(&place).await;
-        // Whoever has named this place may not have heard of that yet.
+        // A Sentinel that is behind would name this place again.
         address.reject(&place);
         tracing::info!(address = place.address(), "another server has succeeded this one");
         self.end(GIVEN_UP);
