@@ -33,7 +33,7 @@ pub use crate::postgres::{PostgresServer, PostgresStartError};
 #[cfg(feature = "redis")]
 pub use crate::redis::{
     Feature, RedisCluster, RedisClusterBuilder, RedisSentinel, RedisSentinelBuilder, RedisServer,
-    SlotMigration, StartError, Version, server_lacks,
+    SlotMigration, StartError, Version, server_has, server_lacks,
 };
 #[cfg(any(feature = "etcd", feature = "postgres", feature = "redis"))]
 pub use crate::scratch::scratch;

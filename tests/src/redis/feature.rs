@@ -30,13 +30,16 @@ pub enum Feature {
     /// Acquisitions without a script. `RESTORE` creates a key that ends at the same time after a
     /// restart.
     LastingRestore,
+    /// `SENTINEL DEBUG`, which sets how often Sentinels talk to each other. The kit makes that more
+    /// often if it can, or else they learn of each other up to 2 s later.
+    SentinelDebug,
 }
 
 impl Feature {
     fn since(self) -> Version {
         match self {
             Self::ChannelRights | Self::PauseModes => Version::new(6, 2, 0),
-            Self::ShardedChannels | Self::LastingRestore => COMPLETE,
+            Self::ShardedChannels | Self::LastingRestore | Self::SentinelDebug => COMPLETE,
         }
     }
 
@@ -46,6 +49,7 @@ impl Feature {
             Self::PauseModes => "CLIENT PAUSE with a mode (6.2)",
             Self::ShardedChannels => "sharded channels (7.0)",
             Self::LastingRestore => "RESTORE that lasts as long after a restart (7.0)",
+            Self::SentinelDebug => "SENTINEL DEBUG (7.0)",
         }
     }
 
@@ -77,15 +81,42 @@ impl Feature {
 /// ```
 #[must_use = "the test is to return"]
 pub fn server_lacks(feature: Feature) -> bool {
-    let version = Version::of_server().unwrap_or_else(|error| panic!("{error}"));
-    if feature.is_in(version) {
+    if server_has(feature) {
         return false;
     }
+    let version = version();
     let thread = thread::current();
     let test = thread.name().unwrap_or("a test");
     let line = format!("{test}: not run on {version}: needs {}\n", feature.description());
     report(&line).unwrap_or_else(|error| panic!("{VARIABLE}: {error}"));
     true
+}
+
+/// Returns `true` if the server has a feature that a test does not need but takes into account.
+///
+/// # Panics
+/// If there is no server, or its version is unknown.
+///
+/// # Examples
+/// ```
+/// use lockcore_testkit::{Feature, RedisServer, server_has};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// let server = RedisServer::start();
+/// let mut channels = server.channels().await;
+/// if server_has(Feature::ShardedChannels) {
+///     channels.extend(server.query::<Vec<String>>(&["PUBSUB", "SHARDCHANNELS"]).await);
+/// }
+/// assert!(channels.is_empty());
+/// # }
+/// ```
+#[must_use]
+pub fn server_has(feature: Feature) -> bool {
+    feature.is_in(version())
+}
+
+fn version() -> Version {
+    Version::of_server().unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Writes the line in one piece, because other tests report at the same time.
@@ -104,7 +135,7 @@ mod tests {
 
     #[test]
     fn only_servers_before_seven_lack_something() {
-        let later = [Feature::ShardedChannels, Feature::LastingRestore];
+        let later = [Feature::ShardedChannels, Feature::LastingRestore, Feature::SentinelDebug];
         for feature in [Feature::ChannelRights, Feature::PauseModes].into_iter().chain(later) {
             assert!(!feature.is_in(Version::new(6, 0, 16)), "{feature:?}");
             assert!(feature.is_in(COMPLETE), "{feature:?}");

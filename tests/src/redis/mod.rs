@@ -10,7 +10,7 @@ mod version;
 
 pub use self::{
     cluster::{RedisCluster, RedisClusterBuilder, SlotMigration},
-    feature::{Feature, server_lacks},
+    feature::{Feature, server_has, server_lacks},
     launch::StartError,
     sentinel::{RedisSentinel, RedisSentinelBuilder},
     server::RedisServer,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lockcore::LockName;
 use lockcore_redis::RedisBackend;
-use lockcore_testkit::{Feature, Fixture, RedisCluster, server_lacks};
+use lockcore_testkit::{Feature, Fixture, RedisCluster, server_has};
 
 struct ClusterFixture(Arc<RedisCluster>);
 
@@ -21,7 +21,7 @@ impl Fixture for ClusterFixture {
 
     /// With sharded messages, the channel of such a latch is in another slot.
     fn refuses_latch(&self, name: &LockName) -> bool {
-        name.as_str().contains('{') && !server_lacks(Feature::ShardedChannels)
+        name.as_str().contains('{') && server_has(Feature::ShardedChannels)
     }
 
     async fn left_behind(&self, name: &LockName) -> Vec<String> {
@@ -30,7 +30,7 @@ impl Fixture for ClusterFixture {
             let node = self.0.node(index);
             left.extend(node.keys_without_expiry().await);
             left.extend(node.channels().await);
-            if !server_lacks(Feature::ShardedChannels) {
+            if server_has(Feature::ShardedChannels) {
                 left.extend(node.query::<Vec<String>>(&["PUBSUB", "SHARDCHANNELS"]).await);
             }
         }

@@ -19,7 +19,7 @@ use std::{
 
 use lockcore::{Locks, LocksBuilder};
 use lockcore_redis::{RedisBackend, RedisBackendBuilder};
-use lockcore_testkit::{Feature, RedisCluster, server_lacks};
+use lockcore_testkit::{Feature, RedisCluster, server_has};
 use tokio::sync::Mutex;
 
 /// A cluster of three primaries and three replicas for all tests that do not change it. It is
@@ -75,7 +75,7 @@ async fn name_at(cluster: &RedisCluster, node: usize, stem: &str) -> String {
 async fn listeners(cluster: &RedisCluster, node: usize, name: &str) -> usize {
     let node = cluster.node(node);
     let mut channels = node.channels().await;
-    if !server_lacks(Feature::ShardedChannels) {
+    if server_has(Feature::ShardedChannels) {
         channels.extend(node.query::<Vec<String>>(&["PUBSUB", "SHARDCHANNELS"]).await);
     }
     channels.iter().filter(|channel| channel.contains(name)).count()

@@ -7,7 +7,7 @@ use lockcore::{
     backend::{Backend, HoldId, SubscribeRequest},
 };
 use lockcore_redis::{ClusterMessages, RedisBackend};
-use lockcore_testkit::{Feature, RedisCluster, server_lacks};
+use lockcore_testkit::{Feature, RedisCluster, server_has, server_lacks};
 use tokio::{
     sync::mpsc::{UnboundedReceiver, unbounded_channel},
     task::JoinSet,
@@ -23,7 +23,7 @@ const AT_ONCE: Duration = Duration::from_millis(500);
 /// The kinds of messages with which the server wakes waiters.
 pub(super) fn ways() -> Vec<ClusterMessages> {
     let mut ways = vec![ClusterMessages::Auto, ClusterMessages::Plain];
-    if !server_lacks(Feature::ShardedChannels) {
+    if server_has(Feature::ShardedChannels) {
         ways.extend([ClusterMessages::Sharded, ClusterMessages::Both]);
     }
     ways

@@ -199,6 +199,9 @@ async fn sentinels_that_know_no_primary_any_more_may_know_one_soon() {
 /// ask them for as long as one Sentinel is behind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sentinel_that_contradicts_the_others_has_them_asked_ever_more_rarely() {
+    if server_lacks(Feature::SentinelDebug) {
+        return;
+    }
     let group = RedisSentinel::builder().replicas(1).start().await;
     let locks = locks(&group).await;
     works(&locks).await;
@@ -215,6 +218,9 @@ async fn a_sentinel_that_contradicts_the_others_has_them_asked_ever_more_rarely(
 /// learned from it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sentinel_that_is_set_up_again_is_no_majority() {
+    if server_lacks(Feature::SentinelDebug) {
+        return;
+    }
     let group = RedisSentinel::builder().replicas(1).start().await;
     let name = group.master_name();
     for sentinel in 0..3 {
