@@ -74,6 +74,29 @@ fn a_signal_for_the_command_ends_the_rest_of_the_time_too() {
     assert!(!is_free(&url, "job", &[]));
 }
 
+/// As systemd sends them with `SendSIGHUP=yes`.
+#[test]
+fn the_signal_that_the_command_dies_of_counts_although_another_follows() {
+    let server = RedisServer::start();
+    let url = server.url();
+    for (signal, later, code) in [("INT", "HUP", 130), ("HUP", "QUIT", 129), ("TERM", "HUP", 143)] {
+        // Dies of the first signal once it has heard of the second one.
+        let script = format!(
+            "trap 'heard=1' {later}
+             trap 'echo cleaning; until [ $heard ]; do sleep 0.02; done
+                   trap - {signal}; kill -s {signal} $$' {signal}
+             echo ready; while :; do sleep 0.02; done"
+        );
+        let mut running = Running::script(&url, &["--at-least", "600", signal], &script);
+        assert_eq!(running.line(), "ready");
+        running.signal(signal);
+        assert_eq!(running.line(), "cleaning");
+        running.signal(later);
+        until("the end of lockctl", || running.is_over());
+        assert_eq!(running.end().code, Some(code), "{signal}");
+    }
+}
+
 /// As a service that reads its configuration again.
 #[test]
 fn a_signal_that_the_command_outlives_does_not_end_the_rest_of_the_time() {

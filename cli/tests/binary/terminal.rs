@@ -264,16 +264,40 @@ fn the_key_for_interrupting_ends_a_script_that_waits_for_the_lock() {
     });
 }
 
-/// A signal to `lockctl` alone is not meant for the script.
+/// A signal to `lockctl` alone is not meant for the script, also if the command has outlived another
+/// one before.
 #[test]
 fn a_signal_that_is_no_key_does_not_reach_the_script() {
     let server = RedisServer::start();
     let script = r#"trap 'echo caught' INT
-        "$LOCKCTL" run a -- sh -c 'echo pids $$ $PPID; exec sleep 600'; echo after $?"#;
+        "$LOCKCTL" run a -- sh -c 'trap "" TERM; echo pids $$ $PPID; exec sleep 600'
+        echo after $?"#;
+    for outlived in [&[][..], &["TERM"]] {
+        let mut running = script_on_terminal(&server.url(), script);
+        let [command, own] = &pids(&mut running);
+        until("the loan", || foreground(own).as_ref() == Some(command));
+        outlived.iter().for_each(|signal| kill(signal, own));
+        kill("INT", own);
+        assert_eq!(running.line(), "after 130");
+        assert_eq!(running.end().code, Some(0));
+    }
+}
+
+/// The key has reached only the command, and the other signal only lockctl.
+#[test]
+fn a_key_that_has_ended_the_command_reaches_the_script_after_another_signal() {
+    let server = RedisServer::start();
+    let script = r#"trap 'echo caught' INT
+        "$LOCKCTL" run a -- sh -c '(trap "" INT; exec sleep 600 > /dev/null) &
+            echo pids $$ $PPID; exec sleep 600'
+        echo after $?"#;
     let mut running = script_on_terminal(&server.url(), script);
     let [command, own] = &pids(&mut running);
     until("the loan", || foreground(own).as_ref() == Some(command));
-    kill("INT", own);
+    running.tell("\u{3}");
+    wait_for(&mut running, "still run");
+    kill("TERM", own);
+    assert_eq!(running.line(), "caught");
     assert_eq!(running.line(), "after 130");
     assert_eq!(running.end().code, Some(0));
 }

@@ -61,8 +61,9 @@ pub(super) struct Supervisor<'a> {
     killed_at: Option<Duration>,
     /// Set while the command is stopped because somebody has sent it SIGSTOP.
     is_stopped_on_purpose: bool,
-    /// The signal that has asked the command to end: SIGTERM, or else the last one.
-    asked_to_end: Option<Signal>,
+    /// The signals that were passed on to the command and that end a process by default, each once,
+    /// in the order in which they last came.
+    asked_to_end: Vec<Signal>,
     /// The signal that has asked processes to end that the command has left behind.
     signal_after_end: Option<Signal>,
     /// Set if the command is ended because the hold is lost, or may be lost soon.
@@ -103,7 +104,7 @@ impl<'a> Supervisor<'a> {
             kill_at: None,
             killed_at: None,
             is_stopped_on_purpose: false,
-            asked_to_end: None,
+            asked_to_end: Vec::new(),
             signal_after_end: None,
             is_ended_for_loss: false,
             is_loss_told: false,
@@ -190,11 +191,14 @@ impl<'a> Supervisor<'a> {
 
     fn exit(&self) -> Exit {
         let Some(exit) = self.group.exit() else { return Exit::LOST };
+        // A signal that was passed on was not a key.
+        let was_passed_on = self.asked_to_end.iter().any(|signal| exit.is_by(*signal));
+        let exit = match self.was_in_foreground {
+            Some(true) if !was_passed_on => exit.in_foreground(),
+            _ => exit,
+        };
         match self.signal_after_end {
             Some(signal) => exit.or_interrupted(Exit::by_signal(signal.as_raw())),
-            // The signal was passed on, so that it was not a key.
-            None if self.asked_to_end.is_some_and(|signal| exit.is_by(signal)) => exit,
-            None if self.was_in_foreground == Some(true) => exit.in_foreground(),
             None => exit,
         }
     }
@@ -203,9 +207,10 @@ impl<'a> Supervisor<'a> {
     /// take signals other than SIGTERM for something else, which `--kill-after` rules out.
     fn asked(&self) -> Option<Signal> {
         let exit = self.group.exit()?;
-        self.asked_to_end.filter(|signal| {
-            *signal == Signal::TERM || self.kill_at.is_some() || exit.is_by(*signal)
-        })
+        let asked = &self.asked_to_end;
+        let has_ended_it =
+            asked.iter().find(|signal| **signal == Signal::TERM || exit.is_by(**signal));
+        has_ended_it.or(asked.last().filter(|_| self.kill_at.is_some())).copied()
     }
 
     fn is_over(&mut self, now: Duration) -> bool {
@@ -335,11 +340,11 @@ impl<'a> Supervisor<'a> {
             Signal::TERM | Signal::INT | Signal::HUP | Signal::QUIT => {
                 // The command may have ended before the signal came.
                 self.reap();
-                if self.asked_to_end != Some(Signal::TERM) {
-                    self.asked_to_end = Some(signal);
-                }
                 let was_key = matches!(self.signal_after_end, Some(Signal::INT | Signal::QUIT));
-                if self.group.exit().is_some() && !was_key {
+                if self.group.exit().is_none() {
+                    self.asked_to_end.retain(|earlier| *earlier != signal);
+                    self.asked_to_end.push(signal);
+                } else if !was_key {
                     self.signal_after_end = Some(signal);
                 }
                 self.group.ask_to_end(signal);
