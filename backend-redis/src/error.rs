@@ -67,13 +67,9 @@ pub(crate) fn of_text(text: &str) -> BackendError {
     BackendError::new(kind, format!("Redis refused the request: {text}")).not_applied()
 }
 
-/// The error if `doing` something has panicked. tokio panics on a runtime without I/O or timers, and
-/// the user's provider of credentials may panic.
+/// The error if `doing` something has panicked. tokio panics on a runtime without I/O or timers.
 pub(crate) fn panicked(doing: &str) -> BackendError {
-    let message = format!(
-        "{doing} panicked; the runtime needs I/O and timers (`enable_all`), and a provider of \
-         credentials must not panic"
-    );
+    let message = format!("{doing} panicked; the runtime needs I/O and timers (`enable_all`)");
     BackendError::new(BackendErrorKind::Configuration, message).not_applied()
 }
 

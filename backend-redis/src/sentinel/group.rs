@@ -25,7 +25,7 @@ use crate::{
     credentials::Login,
     in_turn::{HEAD_START, ask_in_turn},
     server::address::Place,
-    url::relocated,
+    url::{self, Endpoint, relocated},
 };
 
 /// How long a Sentinel may take to connect, and to answer.
@@ -53,9 +53,15 @@ pub(crate) struct SentinelGroup {
 struct Sentinel {
     info: ConnectionInfo,
     is_learned: bool,
+    /// The last primary that it has named.
+    named: Option<Endpoint>,
 }
 
 impl Sentinel {
+    fn new(info: ConnectionInfo, is_learned: bool) -> Self {
+        Self { info, is_learned, named: None }
+    }
+
     fn address(&self) -> String {
         self.info.addr().to_string()
     }
@@ -64,7 +70,7 @@ impl Sentinel {
 impl SentinelGroup {
     pub(crate) fn new(target: SentinelUrl, login: Login, connect_timeout: Duration) -> Self {
         let SentinelUrl { servers, sentinels, name } = target;
-        let sentinels = sentinels.into_iter().map(|info| Sentinel { info, is_learned: false });
+        let sentinels = sentinels.into_iter().map(|info| Sentinel::new(info, false));
         let sentinels = Mutex::new(sentinels.collect());
         let has_answered = AtomicBool::new(false);
         Self { name, servers, login, connect_timeout, sentinels, has_answered }
@@ -222,18 +228,20 @@ impl SentinelGroup {
         Ok(answer)
     }
 
-    /// Remembers the Sentinels that the one that has answered names.
+    /// Remembers the primary and the Sentinels that the one that has answered names.
     fn note(&self, answer: &Answer) {
         self.has_answered.store(true, Ordering::Relaxed);
         let mut sentinels = self.sentinels();
-        let like = sentinels.iter().find(|sentinel| sentinel.address() == answer.named_by);
-        let Some(like) = like.map(|sentinel| sentinel.info.clone()) else { return };
+        let like = sentinels.iter_mut().find(|sentinel| sentinel.address() == answer.named_by);
+        let Some(like) = like else { return };
+        like.named = Some(answer.primary.clone());
+        let like = like.info.clone();
         for other in &answer.others {
             let info = relocated(&like, other.clone());
             let learned = sentinels.iter().filter(|sentinel| sentinel.is_learned).count();
             let is_known = sentinels.iter().any(|known| known.info.addr() == info.addr());
             if !is_known && learned < MOST_LEARNED {
-                sentinels.push(Sentinel { info, is_learned: true });
+                sentinels.push(Sentinel::new(info, true));
             }
         }
         // Sentinels that were learned from this one, and that it no longer knows, are gone.
@@ -248,6 +256,18 @@ impl SentinelGroup {
     /// Asks the Sentinel at `address` first from now on.
     fn ask_first(&self, address: &str) {
         self.sentinels().sort_by_key(|sentinel| sentinel.address() != address);
+    }
+
+    /// The server that the Sentinel at `address` has named is of no use. The Sentinel is asked last
+    /// from now on, unless it has named another one since.
+    pub(super) fn reject(&self, address: &str, server: &ConnectionInfo) {
+        let server = url::endpoint(server.addr());
+        let still_names = |sentinel: &Sentinel| {
+            sentinel.address() == address && (sentinel.named.is_none() || sentinel.named == server)
+        };
+        if self.sentinels().iter().any(still_names) {
+            self.ask_last(address);
+        }
     }
 
     /// Asks the Sentinel at `address` last from now on.
@@ -280,5 +300,32 @@ impl fmt::Debug for SentinelGroup {
             .field("name", &self.name)
             .field("sentinels", &sentinels)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sentinel::url::parse;
+
+    #[test]
+    fn a_sentinel_is_asked_last_unless_it_has_named_another_server_since() {
+        let target = parse("redis+sentinel://one,two/primary", true).unwrap().unwrap();
+        let group = SentinelGroup::new(target, Login::default(), Duration::from_secs(1));
+        let answer = |primary: &str| Answer {
+            primary: (primary.to_owned(), 6379),
+            epoch: None,
+            others: Vec::new(),
+            named_by: "one:26379".to_owned(),
+        };
+        let [old, new] = ["old", "new"].map(|primary| group.place(answer(primary)));
+        let first = || group.addresses().swap_remove(0);
+
+        group.note(&answer("old"));
+        group.note(&answer("new"));
+        group.reject("one:26379", &old.info);
+        assert_eq!(first(), "one:26379");
+        group.reject("one:26379", &new.info);
+        assert_eq!(first(), "two:26379");
     }
 }

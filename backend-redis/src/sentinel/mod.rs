@@ -62,12 +62,6 @@ impl SentinelAddress {
         }
     }
 
-    /// The last answer of the Sentinel that is followed.
-    fn last_told(&self) -> Option<Answer> {
-        let followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
-        followed.as_ref().and_then(|followed| followed.borrow().clone())
-    }
-
     /// Returns the next answer of this kind by the Sentinel that is followed.
     async fn told(&self, mut is_expected: impl FnMut(&Answer) -> bool) -> Answer {
         loop {
@@ -157,12 +151,8 @@ impl Locate for SentinelAddress {
     }
 
     fn reject(&self, place: &Place) {
-        let Some(sentinel) = &place.named_by else { return };
-        // By now, it may itself name another place.
-        let knows_better =
-            |answer: &Answer| answer.named_by == *sentinel && !answer.names(&place.info);
-        if !self.last_told().is_some_and(|answer| knows_better(&answer)) {
-            self.group.ask_last(sentinel);
+        if let Some(sentinel) = &place.named_by {
+            self.group.reject(sentinel, &place.info);
         }
     }
 }
