@@ -6,7 +6,7 @@ use std::{
     future::{Future, poll_fn},
     pin::pin,
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicU64, Ordering},
     },
     task::Poll,
@@ -229,8 +229,9 @@ impl Connection {
             true => error.maybe_applied(),
             false => error,
         };
+        let (mut lost, mut still_waits) = (None::<Weak<Live>>, None);
         loop {
-            let waits = WaitingRenewal::new(&self.renewals);
+            let waits = still_waits.take().unwrap_or_else(|| WaitingRenewal::new(&self.renewals));
             let live = self.live_by(limits.sent).await;
             let live = live.map_err(|error| unless_unsure(error, is_unsure))?;
             let limit = self.limit().min(limits.answered);
@@ -250,6 +251,11 @@ impl Connection {
                 }
             };
             is_unsure |= error.is_outcome_unknown();
+            // It goes first on the next connection, which may be up before this task runs again. Until
+            // then, the lost one may fail twice.
+            let first = lost.get_or_insert_with(|| Arc::downgrade(&live));
+            still_waits = std::ptr::eq(first.as_ptr(), Arc::as_ptr(&live))
+                .then(|| WaitingRenewal::new(&self.renewals));
             let again = async {
                 tokio::time::sleep(pause).await;
                 let is_over = |state: &State| match state {
