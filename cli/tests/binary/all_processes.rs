@@ -266,6 +266,27 @@ fn a_signal_that_ends_the_command_ends_the_jobs_that_it_leaves_behind() {
     }
 }
 
+/// Jobs of a shell often ignore SIGINT.
+#[test]
+fn jobs_are_asked_to_end_with_sigterm_if_it_has_come_although_the_command_dies_of_another() {
+    let server = RedisServer::start();
+    let script = r#"trap 'heard=1' TERM
+        trap 'echo cleaning; until [ $heard ]; do sleep 0.02; done; trap - INT; kill -s INT $$' INT
+        set -m
+        sh -c 'trap "" INT; exec sleep 600 > /dev/null' &
+        echo $!; while :; do sleep 0.02; done"#;
+    let mut running =
+        Running::start(lockctl(&server.url(), &["run", "a", "--", "bash", "-c", script]));
+    let job = running.line();
+    running.signal("INT");
+    assert_eq!(running.line(), "cleaning");
+    running.signal("TERM");
+    until("the end of lockctl", || running.is_over());
+    let end = running.end();
+    assert_eq!(end.code, Some(130), "{end:?}");
+    assert!(!runs(&job));
+}
+
 /// The inner run is in the group of the outer command, and passes the signal on. Many programs take
 /// a second one for the wish to end at once.
 #[test]

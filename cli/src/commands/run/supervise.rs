@@ -208,9 +208,10 @@ impl<'a> Supervisor<'a> {
     fn asked(&self) -> Option<Signal> {
         let exit = self.group.exit()?;
         let asked = &self.asked_to_end;
-        let has_ended_it =
-            asked.iter().find(|signal| **signal == Signal::TERM || exit.is_by(**signal));
-        has_ended_it.or(asked.last().filter(|_| self.kill_at.is_some())).copied()
+        let term = asked.iter().find(|signal| **signal == Signal::TERM);
+        let has_ended_it = asked.iter().find(|signal| exit.is_by(**signal));
+        let last = asked.last().filter(|_| self.kill_at.is_some());
+        term.or(has_ended_it).or(last).copied()
     }
 
     fn is_over(&mut self, now: Duration) -> bool {
