@@ -283,13 +283,14 @@ fn a_signal_that_is_no_key_does_not_reach_the_script() {
     }
 }
 
-/// The key has reached only the command, and the other signal only lockctl.
+/// The key has reached only the command, and the other signal only lockctl. What is left behind
+/// tells the pids, because the key would end it before it ignores that.
 #[test]
 fn a_key_that_has_ended_the_command_reaches_the_script_after_another_signal() {
     let server = RedisServer::start();
     let script = r#"trap 'echo caught' INT
-        "$LOCKCTL" run a -- sh -c '(trap "" INT; exec sleep 600 > /dev/null) &
-            echo pids $$ $PPID; exec sleep 600'
+        "$LOCKCTL" run a -- sh -c '(trap "" INT; echo pids $$ $PPID; exec sleep 600 > /dev/null) &
+            exec sleep 600'
         echo after $?"#;
     let mut running = script_on_terminal(&server.url(), script);
     let [command, own] = &pids(&mut running);
