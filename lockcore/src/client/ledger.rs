@@ -1,32 +1,37 @@
 //! [`MetricsLedger`]: the measurements that were not reported to the recorder yet.
 //!
-//! A recorder takes about a tenth of a microsecond for each figure, an entry here a tenth of that.
+//! A recorder takes about a tenth of a microsecond for each figure, an entry here a hundredth of
+//! that: it is a store to memory that no other thread writes. The counts only rise. Whoever takes
+//! entries takes the difference to what was taken before.
 //!
-//! A flag says that there are entries to take. The thread that makes an entry looks at the flag
-//! afterwards; the thread that takes the entries lowers the flag before. Neither may miss the
-//! other, so all of these accesses are in one order (`SeqCst`), here and in
-//! [`measure`](super::measure). What is made with the first entry is made before a fence, and
-//! looked for after one.
+//! What a thread has seen before it made an entry is seen by whoever takes that entry (`Release` and
+//! `Acquire`). Entries have no order with the flags that tell of them: see
+//! [`measure`](super::measure).
 
 use std::{
     array,
     sync::{
         OnceLock,
-        atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicUsize, Ordering::SeqCst, fence},
+        atomic::{
+            AtomicBool, AtomicU32,
+            Ordering::{Acquire, Relaxed, Release},
+        },
     },
     time::Duration,
 };
 
-/// The number of parts of a ledger. Several, so that threads seldom contend.
-const PARTS: usize = 8;
+/// The number of threads at a time that have a part of each ledger for themselves. Further threads
+/// share one.
+const OWN_PARTS: usize = 128;
 
-/// The number of times at which a part is to be taken soon, so that the recorder does not get all
-/// times of a second at once.
-const MANY: usize = 8192;
+/// The part of the further threads.
+const SHARED_PART: usize = OWN_PARTS;
 
-/// Equal times are counted as so many when there are so many, because counting each would cost as
-/// much as entering it.
-const STEP: u32 = 64;
+const PARTS: usize = OWN_PARTS + 1;
+
+/// The number of times in a part, for a histogram, after which they are to be taken soon, so that
+/// the recorder does not get all times of a second at once.
+const MANY: u32 = 8192;
 
 /// The number of bits that are kept of a time, below the first one.
 const KEPT_BITS: u32 = 5;
@@ -47,66 +52,106 @@ pub(super) enum Urgency {
 /// The measurements for some histograms and a gauge, in several parts. Each thread makes its
 /// entries in one of them.
 pub(super) struct MetricsLedger<const TIMES: usize> {
-    parts: [LedgerPart<TIMES>; PARTS],
+    parts: [OnceLock<Box<LedgerPart<TIMES>>>; PARTS],
 }
 
 /// Aligned, so that processors do not contend for a cache line.
 #[repr(align(128))]
 struct LedgerPart<const TIMES: usize> {
     times: [LedgerTimes; TIMES],
-    /// The number of times since they were taken last, in whole steps.
-    steps: AtomicUsize,
     /// How often the gauge rose and fell.
-    risen: AtomicI64,
-    fallen: AtomicI64,
+    risen: Count,
+    fallen: Count,
+}
+
+/// A count, and how much of it was taken.
+#[derive(Default)]
+struct Count {
+    entered: AtomicU32,
+    taken: AtomicU32,
+}
+
+impl Count {
+    /// Adds one, and returns the count.
+    fn add(&self, writer: Writer) -> u32 {
+        writer.add_one(&self.entered)
+    }
+
+    /// Takes what was added since the last time.
+    fn take(&self) -> u32 {
+        take(&self.entered, &self.taken)
+    }
+}
+
+/// Takes the difference between `entered` and `taken`. Several threads may do so at once.
+fn take(entered: &AtomicU32, taken: &AtomicU32) -> u32 {
+    let mut before = taken.load(Acquire);
+    loop {
+        // Read after `before`, so it is no less. Both may have wrapped.
+        let now = entered.load(Acquire);
+        if now == before {
+            return 0;
+        }
+        match taken.compare_exchange(before, now, Release, Acquire) {
+            Ok(_) => return now.wrapping_sub(before),
+            Err(changed) => before = changed,
+        }
+    }
 }
 
 /// Times for a histogram, rounded to within 2 %. Each is counted under the number of its rounded
-/// value, so the memory does not grow with the count: 3 KB, and 4 KB more for times above 2.1 s.
+/// value, so the memory does not grow with the count: 7 KB, and 8 KB more for times above 2.1 s.
 #[derive(Default)]
 struct LedgerTimes {
-    /// Set after an entry, so that others need not be looked through.
-    has_entries: AtomicBool,
-    short: OnceLock<Box<[AtomicU32; SHORT]>>,
-    long: OnceLock<Box<[AtomicU32; ALL - SHORT]>>,
+    /// The number of times, raised after those below, so that they need not be looked through.
+    all: Count,
+    short: OnceLock<Box<Counts<SHORT>>>,
+    long: OnceLock<Box<Counts<{ ALL - SHORT }>>>,
 }
 
-/// The counts in `cell`, which begin with zeros.
-fn counts<const COUNT: usize>(cell: &OnceLock<Box<[AtomicU32; COUNT]>>) -> &[AtomicU32; COUNT] {
-    cell.get().unwrap_or_else(|| {
-        let counts = cell.get_or_init(|| Box::new([const { AtomicU32::new(0) }; COUNT]));
-        // Before the flags that tell of the first entry are looked at.
-        fence(SeqCst);
-        counts
-    })
+/// Many counts, and how much of each was taken. Apart, because only the thread whose part it is
+/// writes the first ones.
+struct Counts<const COUNT: usize> {
+    entered: [AtomicU32; COUNT],
+    taken: [AtomicU32; COUNT],
+}
+
+impl<const COUNT: usize> Default for Counts<COUNT> {
+    fn default() -> Self {
+        let [entered, taken] = [const { [const { AtomicU32::new(0) }; COUNT] }; 2];
+        Self { entered, taken }
+    }
+}
+
+impl<const COUNT: usize> Counts<COUNT> {
+    fn take(&self) -> impl Iterator<Item = u32> {
+        self.entered.iter().zip(&self.taken).map(|(entered, taken)| take(entered, taken))
+    }
 }
 
 impl LedgerTimes {
-    /// Adds a time, and returns how many equal ones there are.
-    fn add(&self, took: Duration) -> u32 {
+    fn add(&self, took: Duration, writer: Writer) -> Urgency {
         let number = number_of(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
         let count = match number.checked_sub(SHORT) {
-            None => &counts(&self.short)[number],
-            Some(number) => &counts(&self.long)[number],
+            None => &self.short.get_or_init(Box::default).entered[number],
+            Some(number) => &self.long.get_or_init(Box::default).entered[number],
         };
-        let equal = count.fetch_add(1, SeqCst).wrapping_add(1);
-        if !self.has_entries.load(SeqCst) {
-            self.has_entries.store(true, SeqCst);
+        writer.add_one(count);
+        match self.all.add(writer).is_multiple_of(MANY) {
+            true => Urgency::Soon,
+            false => Urgency::Usual,
         }
-        equal
     }
 
     /// Takes the rounded times, with their counts.
     fn take(&self) -> impl Iterator<Item = (Duration, usize)> {
-        let has_entries = self.has_entries.swap(false, SeqCst);
-        fence(SeqCst);
+        let has_entries = self.all.take() > 0;
         let short = self.short.get().filter(|_| has_entries).into_iter();
         let long = self.long.get().filter(|_| has_entries).into_iter();
-        let short = short.flat_map(|counts| (0..).zip(&**counts));
-        let long = long.flat_map(|counts| (SHORT..).zip(&**counts));
-        short.chain(long).filter(|(_, count)| count.load(SeqCst) > 0).map(|(number, count)| {
-            (Duration::from_nanos(rounded(number)), count.swap(0, SeqCst) as usize)
-        })
+        let short = short.flat_map(|counts| (0..).zip(counts.take()));
+        let long = long.flat_map(|counts| (SHORT..).zip(counts.take()));
+        let entered = short.chain(long).filter(|(_, count)| *count > 0);
+        entered.map(|(number, count)| (Duration::from_nanos(rounded(number)), count as usize))
     }
 }
 
@@ -131,67 +176,105 @@ fn rounded(number: usize) -> u64 {
 impl<const TIMES: usize> Default for LedgerPart<TIMES> {
     fn default() -> Self {
         let times = array::from_fn(|_| LedgerTimes::default());
-        let (risen, fallen) = (AtomicI64::new(0), AtomicI64::new(0));
-        Self { times, steps: AtomicUsize::new(0), risen, fallen }
+        Self { times, risen: Count::default(), fallen: Count::default() }
     }
 }
 
 impl<const TIMES: usize> Default for MetricsLedger<TIMES> {
     fn default() -> Self {
-        Self { parts: array::from_fn(|_| LedgerPart::default()) }
+        Self { parts: [const { OnceLock::new() }; PARTS] }
     }
 }
 
 impl<const TIMES: usize> MetricsLedger<TIMES> {
-    fn own_part(&self) -> &LedgerPart<TIMES> {
-        &self.parts[own_part()]
+    fn own_part(&self) -> (&LedgerPart<TIMES>, Writer) {
+        let writer = Writer::of_this_thread();
+        (self.parts[writer.part].get_or_init(Box::default), writer)
+    }
+
+    fn parts(&self) -> impl Iterator<Item = &LedgerPart<TIMES>> {
+        self.parts.iter().filter_map(OnceLock::get).map(Box::as_ref)
     }
 
     /// Enters a time for the histogram `at`.
     pub(super) fn time(&self, at: usize, took: Duration) -> Urgency {
-        let part = self.own_part();
-        if !part.times[at].add(took).is_multiple_of(STEP) {
-            return Urgency::Usual;
-        }
-        match part.steps.fetch_add(STEP as usize, SeqCst) + STEP as usize {
-            MANY => Urgency::Soon,
-            _ => Urgency::Usual,
-        }
+        let (part, writer) = self.own_part();
+        part.times[at].add(took, writer)
     }
 
     pub(super) fn raise_gauge(&self) {
-        self.own_part().risen.fetch_add(1, SeqCst);
+        let (part, writer) = self.own_part();
+        part.risen.add(writer);
     }
 
     /// The gauge was raised before, perhaps by another thread.
     pub(super) fn lower_gauge(&self) {
-        self.own_part().fallen.fetch_add(1, SeqCst);
+        let (part, writer) = self.own_part();
+        part.fallen.add(writer);
     }
 
     /// Takes the times for the histogram `at`. Whatever happened before one of them is seen by the
     /// next call: take ends first, and no end is reported without its beginning.
     pub(super) fn take_times(&self, at: usize) -> impl Iterator<Item = (Duration, usize)> {
-        self.parts.iter().flat_map(move |part| {
-            part.steps.store(0, SeqCst);
-            part.times[at].take()
-        })
+        self.parts().flat_map(move |part| part.times[at].take())
     }
 
     /// Takes the change of the gauge.
     pub(super) fn take_gauge(&self) -> i64 {
-        let fallen: i64 = self.parts.iter().map(|part| part.fallen.swap(0, SeqCst)).sum();
-        let risen: i64 = self.parts.iter().map(|part| part.risen.swap(0, SeqCst)).sum();
+        let fallen: i64 = self.parts().map(|part| i64::from(part.fallen.take())).sum();
+        let risen: i64 = self.parts().map(|part| i64::from(part.risen.take())).sum();
         risen - fallen
     }
 }
 
-/// The part in which this thread makes its entries.
-fn own_part() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static OWN: usize = NEXT.fetch_add(1, SeqCst) % PARTS;
+/// Says in which part a thread makes its entries.
+#[derive(Clone, Copy)]
+struct Writer {
+    part: usize,
+}
+
+/// Set for each part that a thread has for itself.
+static IS_OWNED: [AtomicBool; OWN_PARTS] = [const { AtomicBool::new(false) }; OWN_PARTS];
+
+/// The part of a thread, until the thread ends.
+struct OwnPart(Writer);
+
+thread_local! {
+    static OWN_PART: OwnPart = OwnPart::claim();
+}
+
+impl OwnPart {
+    fn claim() -> Self {
+        // What the thread before has entered there is seen.
+        let free = IS_OWNED.iter().position(|is_owned| !is_owned.swap(true, Acquire));
+        Self(Writer { part: free.unwrap_or(SHARED_PART) })
     }
-    OWN.with(|own| *own)
+}
+
+impl Drop for OwnPart {
+    fn drop(&mut self) {
+        if let Some(is_owned) = IS_OWNED.get(self.0.part) {
+            is_owned.store(false, Release);
+        }
+    }
+}
+
+impl Writer {
+    /// A thread that is about to end has no part for itself any more.
+    fn of_this_thread() -> Self {
+        OWN_PART.try_with(|own| own.0).unwrap_or(Self { part: SHARED_PART })
+    }
+
+    /// Adds one to `count`, which is in the part of this thread. Returns the sum.
+    fn add_one(self, count: &AtomicU32) -> u32 {
+        if self.part == SHARED_PART {
+            return count.fetch_add(1, Release).wrapping_add(1);
+        }
+        // No other thread writes it.
+        let sum = count.load(Relaxed).wrapping_add(1);
+        count.store(sum, Release);
+        sum
+    }
 }
 
 #[cfg(test)]
@@ -225,7 +308,7 @@ mod tests {
     fn no_end_is_taken_without_its_beginning() {
         const BEGINNING: usize = 0;
         const END: usize = 1;
-        let (ledger, is_over) = (MetricsLedger::<2>::default(), AtomicUsize::new(0));
+        let (ledger, is_over) = (MetricsLedger::<2>::default(), AtomicBool::new(false));
         let count = |at| ledger.take_times(at).map(|(_, count)| count).sum::<usize>();
         std::thread::scope(|scope| {
             let (first, second) = std::sync::mpsc::sync_channel(16);
@@ -242,11 +325,11 @@ mod tests {
                     ledger.time(END, Duration::ZERO);
                     ledger.lower_gauge();
                 }
-                is_over.store(1, SeqCst);
+                is_over.store(true, Release);
             });
             let (mut under_way, mut gauge) = (0, 0);
             loop {
-                let is_last = is_over.load(SeqCst) == 1;
+                let is_last = is_over.load(Acquire);
                 let ended = count(END);
                 under_way += count(BEGINNING);
                 under_way = under_way.checked_sub(ended).unwrap();
@@ -261,20 +344,59 @@ mod tests {
     }
 
     #[test]
-    fn many_times_are_urgent_once() {
+    fn times_are_urgent_when_there_are_many() {
+        const EACH: usize = 5 * MANY as usize;
         let spread = |number: usize| Duration::from_nanos(7 * (number % 100_000) as u64);
         for times in [|_| Duration::ZERO, spread] as [fn(usize) -> Duration; 2] {
             let ledger = MetricsLedger::<2>::default();
             let enter = |number| ledger.time(number % 2, times(number));
-            let urgent = (0..10 * MANY).filter(|number| enter(*number) == Urgency::Soon);
-            let urgent: Vec<_> = urgent.collect();
-            // Those that do not fill a step are not counted.
-            assert!(urgent.len() == 1 && (MANY - 1..5 * MANY).contains(&urgent[0]), "{urgent:?}");
+            let urgent = (0..2 * EACH).filter(|number| enter(*number) == Urgency::Soon);
+            let counts: Vec<_> = urgent.map(|number| number / 2 + 1).collect();
+            let many: Vec<_> = (1..=5).flat_map(|times| [times * MANY as usize; 2]).collect();
+            assert_eq!(counts, many);
             let taken: [usize; 2] =
                 [0, 1].map(|at| ledger.take_times(at).map(|(_, count)| count).sum());
-            assert_eq!(taken, [5 * MANY; 2]);
-            assert_eq!(enter(0), Urgency::Usual);
+            assert_eq!(taken, [EACH; 2]);
         }
+    }
+
+    #[test]
+    fn threads_beyond_the_parts_share_one() {
+        let ledger = MetricsLedger::<1>::default();
+        let enter = || {
+            for took in 0..1000 {
+                ledger.time(0, Duration::from_nanos(took));
+                ledger.raise_gauge();
+            }
+        };
+        for _ in 0..2 * PARTS {
+            std::thread::scope(|scope| _ = scope.spawn(enter));
+        }
+        // Other tests have threads, too.
+        assert!(ledger.parts().count() < PARTS / 2);
+        let all = std::sync::Barrier::new(2 * PARTS);
+        std::thread::scope(|scope| {
+            for _ in 0..2 * PARTS {
+                scope.spawn(|| {
+                    enter();
+                    all.wait();
+                });
+            }
+        });
+        let count: usize = ledger.take_times(0).map(|(_, count)| count).sum();
+        assert_eq!((count, ledger.take_gauge()), (4000 * PARTS, 4000 * PARTS as i64));
+        assert!(ledger.parts[SHARED_PART].get().is_some());
+    }
+
+    #[test]
+    fn counts_may_wrap() {
+        let count = Count::default();
+        for counted in [&count.entered, &count.taken] {
+            counted.store(u32::MAX, Relaxed);
+        }
+        assert_eq!(count.add(Writer::of_this_thread()), 0);
+        assert_eq!(count.add(Writer::of_this_thread()), 1);
+        assert_eq!((count.take(), count.take()), (2, 0));
     }
 
     #[test]

@@ -7,12 +7,18 @@
 //!
 //! Frequent events are entered into a ledger, which the background task reports to the recorder
 //! within a second. Where no background task runs, the thread that makes an entry reports it.
+//!
+//! A flag tells the background task of entries. The thread that makes an entry raises it afterwards,
+//! unless it is up; who takes the entries lowers it before. To keep the entry cheap, the thread does
+//! not wait until others see it. So an entry may come too late for a look whose flag was still up:
+//! after each look that has lowered the flag, there is another one, a second later. The last handle
+//! looks once more.
 
 use std::{
     array, fmt,
     sync::{
         Arc, PoisonError, RwLock,
-        atomic::{AtomicBool, AtomicU64, Ordering, fence},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -118,6 +124,8 @@ struct Measures {
     has_entries: AtomicBool,
     /// Set if there are many of these entries.
     is_urgent: AtomicBool,
+    /// Set if some may have come too late for the last look.
+    look_again: AtomicBool,
 }
 
 impl fmt::Debug for ClientMetrics {
@@ -155,6 +163,7 @@ impl ClientMetrics {
             is_up: is_up.clone(),
             has_entries: AtomicBool::new(false),
             is_urgent: AtomicBool::new(false),
+            look_again: AtomicBool::new(false),
         }))
     }
 
@@ -211,9 +220,16 @@ impl ClientMetrics {
         }
     }
 
-    /// Returns `true` if there are entries to report within a second.
+    /// Returns `true` if there may be entries to report within a second.
     pub(super) fn has_entries(&self) -> bool {
-        self.0.has_entries.load(Ordering::SeqCst)
+        let Measures { has_entries, look_again, .. } = &*self.0;
+        has_entries.load(Ordering::SeqCst) || look_again.load(Ordering::SeqCst)
+    }
+
+    /// As [`has_entries`](Self::has_entries), for the look of each second.
+    pub(super) fn is_due(&self) -> bool {
+        let look_again = self.0.look_again.swap(false, Ordering::SeqCst);
+        look_again || self.has_entries()
     }
 
     /// Returns `true` if there are so many entries that they are to be reported now.
@@ -223,19 +239,7 @@ impl ClientMetrics {
 
     /// Reports the entries to the recorder.
     pub(super) fn publish(&self) {
-        let Measures { all, groups, calls, has_entries, is_urgent, .. } = &*self.0;
-        // Before the look, because an entry that this misses sets it again.
-        has_entries.store(false, Ordering::SeqCst);
-        is_urgent.store(false, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
-        all.publish();
-        // The recorder may use locks of a new group.
-        let groups: Vec<_> = {
-            let groups = groups.read().unwrap_or_else(PoisonError::into_inner);
-            groups.values().cloned().collect()
-        };
-        groups.iter().for_each(|group| group.publish());
-        calls.iter().for_each(|call| _ = call.publish());
+        self.0.publish();
     }
 
     fn ended_so(&self, name: &LockName, mode: Mode, end: AcquireEnd, took: Duration) {
@@ -292,6 +296,32 @@ impl ClientMetrics {
     pub(super) fn margin(&self, left: Duration, lease: Duration) {
         let ratio = left.as_secs_f64() / lease.as_secs_f64().max(f64::MIN_POSITIVE);
         foreign(|| self.0.margin.record(ratio.clamp(0.0, 1.0)));
+    }
+}
+
+impl Measures {
+    fn publish(&self) {
+        let Self { all, groups, calls, has_entries, is_urgent, look_again, wake, .. } = self;
+        // Before the look, because an entry that this misses sets it again.
+        let lowered = [has_entries, is_urgent].map(|flag| flag.swap(false, Ordering::SeqCst));
+        if lowered.contains(&true) {
+            look_again.store(true, Ordering::SeqCst);
+            wake();
+        }
+        all.publish();
+        // The recorder may use locks of a new group.
+        let groups: Vec<_> = {
+            let groups = groups.read().unwrap_or_else(PoisonError::into_inner);
+            groups.values().cloned().collect()
+        };
+        groups.iter().for_each(|group| group.publish());
+        calls.iter().for_each(|call| _ = call.publish());
+    }
+}
+
+impl Drop for Measures {
+    fn drop(&mut self) {
+        self.publish();
     }
 }
 
@@ -452,19 +482,35 @@ impl Drop for WaiterMetrics<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use std::sync::{Mutex, atomic::AtomicUsize};
 
-    use metrics::{Gauge, Key, KeyName, Metadata, Recorder, SharedString, Unit};
+    use metrics::{Gauge, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 
     use super::{super::meters::ANSWERS, *};
 
-    /// Keeps the keys that are registered.
+    /// Keeps the keys that are registered, and counts the times that are recorded.
     #[derive(Default)]
-    struct Registered(Mutex<Vec<Key>>);
+    struct Registered {
+        keys: Mutex<Vec<Key>>,
+        times: Arc<Times>,
+    }
+
+    #[derive(Default)]
+    struct Times(AtomicUsize);
+
+    impl HistogramFn for Times {
+        fn record(&self, _: f64) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
 
     impl Registered {
         fn add(&self, key: &Key) {
-            self.0.lock().unwrap().push(key.clone());
+            self.keys.lock().unwrap().push(key.clone());
+        }
+
+        fn times(&self) -> usize {
+            self.times.0.load(Ordering::SeqCst)
         }
     }
 
@@ -487,7 +533,7 @@ mod tests {
 
         fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
             self.add(key);
-            Histogram::noop()
+            self.times.clone().into()
         }
     }
 
@@ -497,7 +543,7 @@ mod tests {
         metrics::with_local_recorder(&registered, || {
             ClientMetrics::new(Grouping::default(), || {}, &Arc::default())
         });
-        let keys = registered.0.into_inner().unwrap();
+        let keys = registered.keys.into_inner().unwrap();
         let calls = OPERATIONS.iter().flat_map(|operation| {
             ANSWERS.map(|outcome| {
                 Key::from_parts(
@@ -511,5 +557,50 @@ mod tests {
         for key in calls.chain([failed, lost]) {
             assert!(keys.contains(&key), "{key}");
         }
+    }
+
+    /// The metrics of a client whose background task runs, an entry, and how often that was woken.
+    fn entered(registered: &Registered) -> (ClientMetrics, LockName, Arc<AtomicUsize>) {
+        let wakes = Arc::new(AtomicUsize::new(0));
+        let wake = {
+            let wakes = wakes.clone();
+            move || _ = wakes.fetch_add(1, Ordering::SeqCst)
+        };
+        let metrics = ClientMetrics::new(Grouping::default(), wake, &Arc::new(true.into()));
+        let name = LockName::new("a").unwrap();
+        metrics::with_local_recorder(registered, || metrics.nested(&name, Mode::Exclusive));
+        (metrics, name, wakes)
+    }
+
+    #[test]
+    fn an_entry_that_comes_too_late_for_a_look_is_seen_by_the_next_one() {
+        let registered = Registered::default();
+        let (metrics, name, wakes) = entered(&registered);
+        assert_eq!(wakes.load(Ordering::SeqCst), 1);
+        assert!(metrics.is_due());
+        metrics.publish();
+        // The thread of this one had seen that the flag was up.
+        metrics.of(&name, |group| {
+            group
+                .mode(Mode::Exclusive)
+                .map(|meters| meters.entry(AcquireEnd::Nested, Duration::ZERO))
+        });
+        assert_eq!((registered.times(), wakes.load(Ordering::SeqCst)), (1, 2));
+        assert!(metrics.has_entries());
+        assert!(metrics.is_due());
+        metrics.publish();
+        assert_eq!((registered.times(), wakes.load(Ordering::SeqCst)), (2, 2));
+        assert!(!metrics.has_entries() && !metrics.is_due());
+    }
+
+    #[test]
+    fn the_last_handle_reports_what_is_left() {
+        let registered = Registered::default();
+        let (metrics, ..) = entered(&registered);
+        let other = metrics.clone();
+        drop(metrics);
+        assert_eq!(registered.times(), 0);
+        drop(other);
+        assert_eq!(registered.times(), 1);
     }
 }

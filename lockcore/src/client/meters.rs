@@ -4,14 +4,7 @@
 //! A recorder is code of the user. A panic in it ends here, and the handle that it failed to make
 //! does nothing.
 
-use std::{
-    array,
-    sync::{
-        OnceLock,
-        atomic::{Ordering::SeqCst, fence},
-    },
-    time::Duration,
-};
+use std::{array, sync::OnceLock, time::Duration};
 
 use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Unit};
 
@@ -181,8 +174,6 @@ fn kept<T>(cell: &OnceLock<T>, make: impl FnOnce() -> T) -> Option<&T> {
     if cell.get().is_none() {
         // Another thread may have set the same value first.
         let _ = cell.set(make());
-        // Before the flags that tell of the first entry are looked at.
-        fence(SeqCst);
     }
     cell.get()
 }

@@ -46,6 +46,10 @@ impl ClientMetrics {
         false
     }
 
+    pub(super) fn is_due(&self) -> bool {
+        false
+    }
+
     pub(super) fn is_urgent(&self) -> bool {
         false
     }

@@ -93,9 +93,7 @@ async fn serve_until_gone(
                 if tick.take_if(|tick| *tick <= clock.now()).is_some() {
                     // A panic, for example in the backend, must not end this task.
                     let _ = catch_unwind(AssertUnwindSafe(|| client.tick(writes)));
-                    if measure.has_entries() {
-                        report(&mut reports, measure);
-                    }
+                    report(&mut reports, measure, ClientMetrics::is_due);
                 }
             }
             job = jobs.recv() => match job {
@@ -105,28 +103,22 @@ async fn serve_until_gone(
                 // All handles and guards are gone, and the work that they left is on its way.
                 None => break,
             },
-            () = calendar.earlier() => {
-                if measure.is_urgent() {
-                    report(&mut reports, measure);
-                }
-            }
+            () = calendar.earlier() => report(&mut reports, measure, ClientMetrics::is_urgent),
             Some(_) = work.join_next() => {}
             Some(_) = renewals.join_next() => {}
             Some(_) = writes.join_next() => {}
             Some(_) = reports.join_next() => {
-                if measure.is_urgent() {
-                    report(&mut reports, measure);
-                }
+                report(&mut reports, measure, ClientMetrics::is_urgent);
             }
         }
     }
     while work.join_next().await.is_some() {}
 }
 
-/// Reports measurements to the recorder, unless that is under way. In a task of its own, because a
-/// slow recorder must not delay renewals.
-fn report(reports: &mut JoinSet<()>, measure: &ClientMetrics) {
-    if reports.is_empty() {
+/// Reports measurements to the recorder, if some are due and that is not under way. In a task of its
+/// own, because a slow recorder must not delay renewals.
+fn report(reports: &mut JoinSet<()>, measure: &ClientMetrics, are_due: fn(&ClientMetrics) -> bool) {
+    if reports.is_empty() && are_due(measure) {
         let measure = measure.clone();
         reports.spawn(async move { measure.publish() });
     }
