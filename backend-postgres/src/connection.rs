@@ -7,7 +7,7 @@ use std::{
     pin::pin,
     sync::{
         Arc, Weak,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     task::Poll,
     time::Duration,
@@ -94,6 +94,8 @@ struct Live {
     prepared: HashMap<String, Statement>,
     clock: ServerClock,
     opened: Instant,
+    /// How many of the renewals that wait for a connection wait for the next one after this.
+    lost_by: AtomicUsize,
     /// When the last answer came, in milliseconds since it was opened.
     last_answer: AtomicU64,
     given_up: Notify,
@@ -231,7 +233,8 @@ impl Connection {
         };
         let (mut lost, mut still_waits) = (None::<Weak<Live>>, None);
         loop {
-            let waits = still_waits.take().unwrap_or_else(|| WaitingRenewal::new(&self.renewals));
+            let waits =
+                still_waits.take().unwrap_or_else(|| WaitingRenewal::new(&self.renewals, None));
             let live = self.live_by(limits.sent).await;
             let live = live.map_err(|error| unless_unsure(error, is_unsure))?;
             let limit = self.limit().min(limits.answered);
@@ -255,7 +258,7 @@ impl Connection {
             // then, the lost one may fail twice.
             let first = lost.get_or_insert_with(|| Arc::downgrade(&live));
             still_waits = std::ptr::eq(first.as_ptr(), Arc::as_ptr(&live))
-                .then(|| WaitingRenewal::new(&self.renewals));
+                .then(|| WaitingRenewal::new(&self.renewals, Some(live.clone())));
             let again = async {
                 tokio::time::sleep(pause).await;
                 let is_over = |state: &State| match state {
@@ -317,10 +320,11 @@ impl Connection {
             let live = self.live_by(limit).await?;
             let mut renewals = self.renewals.subscribe();
             let last = live.opened + RENEWALS_FIRST;
-            if *renewals.borrow_and_update() == 0 || last <= Instant::now() {
+            let are_sent = |waiting: &usize| *waiting <= live.lost_by.load(Ordering::Relaxed);
+            if are_sent(&renewals.borrow_and_update()) || last <= Instant::now() {
                 return Ok(live);
             }
-            let _ = timeout_at(limit.min(last), renewals.wait_for(|waiting| *waiting == 0)).await;
+            let _ = timeout_at(limit.min(last), renewals.wait_for(are_sent)).await;
         }
     }
 
@@ -371,18 +375,32 @@ pub(crate) struct RenewalLimits {
 }
 
 /// Counts a renewal that waits for the connection, until dropped.
-struct WaitingRenewal<'a>(&'a watch::Sender<usize>);
+struct WaitingRenewal<'a> {
+    waiting: &'a watch::Sender<usize>,
+    lost: Option<Arc<Live>>,
+}
 
 impl<'a> WaitingRenewal<'a> {
-    fn new(renewals: &'a watch::Sender<usize>) -> Self {
-        renewals.send_modify(|waiting| *waiting += 1);
-        Self(renewals)
+    /// With `lost`, it waits for the next connection after that.
+    fn new(waiting: &'a watch::Sender<usize>, lost: Option<Arc<Live>>) -> Self {
+        waiting.send_modify(|waiting| {
+            *waiting += 1;
+            // Together, for those who compare the two.
+            let lost_by = lost.as_ref().map(|lost| &lost.lost_by);
+            lost_by.inspect(|lost_by| _ = lost_by.fetch_add(1, Ordering::Relaxed));
+        });
+        Self { waiting, lost }
     }
 }
 
 impl Drop for WaitingRenewal<'_> {
     fn drop(&mut self) {
-        self.0.send_modify(|waiting| *waiting -= 1);
+        let Self { waiting, lost } = self;
+        waiting.send_modify(|waiting| {
+            *waiting -= 1;
+            let lost_by = lost.as_ref().map(|lost| &lost.lost_by);
+            lost_by.inspect(|lost_by| _ = lost_by.fetch_sub(1, Ordering::Relaxed));
+        });
     }
 }
 
@@ -564,9 +582,11 @@ impl Keeper {
     async fn serve(&self, opened: Opened, prepared: Prepared) {
         let Opened { client, mut driver, address, .. } = opened;
         let (prepared, clock) = (prepared.statements, ServerClock::at(prepared.time));
-        let (opened, last_answer, given_up) = (Instant::now(), AtomicU64::new(0), Notify::new());
+        let (opened, given_up) = (Instant::now(), Notify::new());
+        let (lost_by, last_answer) = (AtomicUsize::new(0), AtomicU64::new(0));
         let live =
-            Arc::new(Live { client, address, prepared, clock, opened, last_answer, given_up });
+            Live { client, address, prepared, clock, opened, lost_by, last_answer, given_up };
+        let live = Arc::new(live);
         self.state.send_replace(State::Up(live.clone()));
         loop {
             tokio::select! {
