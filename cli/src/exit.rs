@@ -66,10 +66,11 @@ impl Exit {
     }
 
     /// This end of a command, after which the signal of `later` came to this process. Keys of the
-    /// terminal have to end a script around it as well, whatever the command has returned. Other
-    /// signals only ask this process not to wait any longer.
+    /// terminal have to end a script around it as well, whatever the command has returned, unless
+    /// this end does that. Other signals only ask this process not to wait any longer.
     pub(crate) fn or_interrupted(self, later: Self) -> Self {
-        if later.death.is_some_and(Death::is_of_key) { later } else { self }
+        let is_of_key = later.death.is_some_and(Death::is_of_key);
+        if is_of_key && !self.is_by_key() { later } else { self }
     }
 
     /// Returns `true` if `signal` has ended the command, or the command says so.

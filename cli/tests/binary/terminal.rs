@@ -292,15 +292,17 @@ fn a_key_that_has_ended_the_command_reaches_the_script_after_another_signal() {
         "$LOCKCTL" run a -- sh -c '(trap "" INT; echo pids $$ $PPID; exec sleep 600 > /dev/null) &
             exec sleep 600'
         echo after $?"#;
-    let mut running = script_on_terminal(&server.url(), script);
-    let [command, own] = &pids(&mut running);
-    until("the loan", || foreground(own).as_ref() == Some(command));
-    running.tell("\u{3}");
-    wait_for(&mut running, "still run");
-    kill("TERM", own);
-    assert_eq!(running.line(), "caught");
-    assert_eq!(running.line(), "after 130");
-    assert_eq!(running.end().code, Some(0));
+    for another in ["TERM", "HUP", "INT", "QUIT"] {
+        let mut running = script_on_terminal(&server.url(), script);
+        let [command, own] = &pids(&mut running);
+        until("the loan", || foreground(own).as_ref() == Some(command));
+        running.tell("\u{3}");
+        wait_for(&mut running, "still run");
+        kill(another, own);
+        assert_eq!(running.line(), "caught", "{another}");
+        assert_eq!(running.line(), "after 130", "{another}");
+        assert_eq!(running.end().code, Some(0));
+    }
 }
 
 /// The command and its `lockctl`, of which the command tells with `echo pids $$ $PPID`.
