@@ -82,8 +82,7 @@ impl Acquisition {
     }
 
     fn measured(&self) -> MeasuredAcquisition<'_> {
-        let Self { client, name, mode, beginning, .. } = self;
-        MeasuredAcquisition::new(&client.measure, &client.clock, (name, *mode), beginning)
+        MeasuredAcquisition::new(self)
     }
 
     /// Acquires within `limit`. If the time runs out, everything is given up before this returns:

@@ -28,6 +28,7 @@ use metrics::{Counter, Histogram};
 use rustc_hash::FxBuildHasher;
 
 use super::{
+    acquire::Acquisition,
     foreign::foreign,
     ledger::Urgency,
     measured_call::{AnswerEnd, MeasuredCall},
@@ -37,10 +38,7 @@ use super::{
     outcome::{BackendCall, Entrance, RenewalEnd},
     timed::{OutputReport, TimeReport, Timed},
 };
-use crate::{
-    LockError, LockName, LossReason, Mode,
-    time::{Clock, Moment},
-};
+use crate::{LockError, LockName, LossReason, Mode, time::Moment};
 
 pub(crate) use super::measured_call::MeasuredAnswer;
 
@@ -327,22 +325,11 @@ impl Drop for Measures {
 
 /// An acquisition whose time is measured.
 #[derive(Clone, Copy)]
-pub(super) struct MeasuredAcquisition<'a> {
-    measure: &'a ClientMetrics,
-    clock: &'a Clock,
-    name: &'a LockName,
-    mode: Mode,
-    beginning: &'a Beginning,
-}
+pub(super) struct MeasuredAcquisition<'a>(&'a Acquisition);
 
 impl<'a> MeasuredAcquisition<'a> {
-    pub(super) fn new(
-        measure: &'a ClientMetrics,
-        clock: &'a Clock,
-        (name, mode): (&'a LockName, Mode),
-        beginning: &'a Beginning,
-    ) -> Self {
-        Self { measure, clock, name, mode, beginning }
+    pub(super) fn new(acquisition: &'a Acquisition) -> Self {
+        Self(acquisition)
     }
 
     /// Measures the future of the acquisition.
@@ -352,19 +339,29 @@ impl<'a> MeasuredAcquisition<'a> {
 
     /// The counts of a waiter that comes `now`.
     pub(super) fn waiter(self, now: Moment) -> WaiterMetrics<'a> {
-        let since = self.beginning.or(now);
-        let is_anew = since < now;
-        WaiterMetrics { acquisition: self, since, is_anew, is_waiting: false, is_woken: false }
+        let is_anew = self.0.beginning.or(now) < now;
+        WaiterMetrics { acquisition: self, is_anew, is_waiting: false, is_woken: false }
+    }
+
+    fn metrics(&self) -> &'a ClientMetrics {
+        &self.0.client.measure
     }
 
     fn enter(&self, entry: impl FnOnce(&ModeMeters) -> Urgency) {
-        self.measure.enter(self.name, self.mode, entry);
+        let Acquisition { name, mode, .. } = self.0;
+        self.metrics().enter(name, *mode, entry);
+    }
+
+    /// How long it has taken until `now`.
+    fn took(&self, now: impl FnOnce() -> Moment) -> Duration {
+        let beginning = self.0.beginning.get();
+        beginning.map_or(Duration::ZERO, |beginning| now().since(beginning))
     }
 
     fn ended(&self, end: AcquireEnd, has_waited: bool) {
-        let took = match self.beginning.get().filter(|_| has_waited) {
-            Some(beginning) => self.clock.now().since(beginning),
-            None => Duration::ZERO,
+        let took = match has_waited {
+            true => self.took(|| self.0.client.clock.now()),
+            false => Duration::ZERO,
         };
         self.enter(|meters| meters.entry(end, took));
     }
@@ -416,7 +413,6 @@ impl Beginning {
 /// The counts of a waiter, until this value is dropped.
 pub(super) struct WaiterMetrics<'a> {
     acquisition: MeasuredAcquisition<'a>,
-    since: Moment,
     /// Set if the acquisition has begun before, and starts over.
     is_anew: bool,
     is_waiting: bool,
@@ -425,7 +421,9 @@ pub(super) struct WaiterMetrics<'a> {
 
 impl fmt::Debug for WaiterMetrics<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WaiterMetrics").field("since", &self.since).finish_non_exhaustive()
+        f.debug_struct("WaiterMetrics")
+            .field("is_waiting", &self.is_waiting)
+            .finish_non_exhaustive()
     }
 }
 
@@ -449,7 +447,7 @@ impl WaiterMetrics<'_> {
 
     fn asked(&mut self, got_in: bool) {
         if std::mem::take(&mut self.is_woken) {
-            let [useful, spurious] = &self.acquisition.measure.0.wakeups;
+            let [useful, spurious] = &self.acquisition.metrics().0.wakeups;
             let counter = if got_in { useful } else { spurious };
             foreign(|| counter.increment(1));
         }
@@ -459,7 +457,7 @@ impl WaiterMetrics<'_> {
     pub(super) fn begins(&mut self, how: Entrance, has_waited: bool, now: Moment) {
         self.asked(true);
         let took = match has_waited || self.is_anew {
-            true => now.since(self.since),
+            true => self.acquisition.took(|| now),
             false => Duration::ZERO,
         };
         let has_waited = std::mem::take(&mut self.is_waiting);

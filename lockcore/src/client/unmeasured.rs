@@ -6,11 +6,11 @@ use std::{
     time::Duration,
 };
 
-use super::outcome::{BackendCall, Entrance, RenewalEnd};
-use crate::{
-    LockName, LossReason, Mode,
-    time::{Clock, Moment},
+use super::{
+    acquire::Acquisition,
+    outcome::{BackendCall, Entrance, RenewalEnd},
 };
+use crate::{LockName, LossReason, Mode, time::Moment};
 
 /// The groups of names that are measured separately.
 #[derive(Clone, Debug, Default)]
@@ -74,12 +74,7 @@ impl ClientMetrics {
 }
 
 impl<'a> MeasuredAcquisition<'a> {
-    pub(super) fn new(
-        _: &'a ClientMetrics,
-        _: &'a Clock,
-        _: (&'a LockName, Mode),
-        _: &'a Beginning,
-    ) -> Self {
+    pub(super) fn new(Acquisition { beginning: Beginning(()), .. }: &'a Acquisition) -> Self {
         Self(PhantomData)
     }
 
