@@ -18,7 +18,7 @@ use std::{
     array, fmt,
     sync::{
         Arc, PoisonError, RwLock,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -26,6 +26,7 @@ use std::{
 use hashbrown::HashMap;
 use metrics::{Counter, Histogram};
 use rustc_hash::FxBuildHasher;
+use tokio::sync::Notify;
 
 use super::{
     acquire::Acquisition,
@@ -44,6 +45,9 @@ pub(crate) use super::measured_call::MeasuredAnswer;
 
 /// The most groups of names that are measured separately. All further groups are counted as one.
 const MOST_GROUPS: usize = 100;
+
+/// How often a thread reports on behalf of others.
+const MOST_REPORTS: usize = 4;
 
 /// The group of all names beyond that number.
 const OTHER: &str = "other";
@@ -124,6 +128,10 @@ struct Measures {
     is_urgent: AtomicBool,
     /// Set if some may have come too late for the last look.
     look_again: AtomicBool,
+    /// How many reports were asked for since the one under way began, that one included.
+    reports: AtomicUsize,
+    /// Notified when no report is under way any more.
+    reported: Notify,
 }
 
 impl fmt::Debug for ClientMetrics {
@@ -162,15 +170,19 @@ impl ClientMetrics {
             has_entries: AtomicBool::new(false),
             is_urgent: AtomicBool::new(false),
             look_again: AtomicBool::new(false),
+            reports: AtomicUsize::new(0),
+            reported: Notify::new(),
         }))
     }
 
     /// Runs `measure` on the metrics of a name.
-    fn of<T>(&self, name: &LockName, measure: impl FnOnce(&NameGroup) -> T) -> Option<T> {
-        let Some(grouping) = &self.0.grouping.0 else { return Some(measure(&self.0.all)) };
+    fn of(&self, name: &LockName, measure: impl FnOnce(&NameGroup)) {
+        let Some(grouping) = &self.0.grouping.0 else { return measure(&self.0.all) };
         let mut group = None;
         foreign(|| group = Some(self.group(grouping(name))));
-        group.as_deref().map(measure)
+        if let Some(group) = group {
+            measure(&group);
+        }
     }
 
     fn group(&self, label: &'static str) -> Arc<NameGroup> {
@@ -201,20 +213,27 @@ impl ClientMetrics {
 
     /// Makes an entry for the metrics of a name.
     fn enter(&self, name: &LockName, mode: Mode, entry: impl FnOnce(&ModeMeters) -> Urgency) {
-        if let Some(urgency) = self.of(name, |group| group.mode(mode).map(entry)).flatten() {
-            self.entered(urgency);
-        }
+        self.of(name, |group| {
+            if let Some(meters) = group.mode(mode) {
+                let urgency = entry(meters);
+                self.entered(urgency, || meters.publish());
+            }
+        });
     }
 
-    /// An entry was made, which has to be reported to the recorder.
-    fn entered(&self, urgency: Urgency) {
+    /// An entry was made, which `publish` reports to the recorder.
+    fn entered(&self, urgency: Urgency, publish: impl FnOnce()) {
         let Measures { wake, is_up, has_entries, is_urgent, .. } = &*self.0;
         if !is_up.load(Ordering::SeqCst) {
-            return self.publish();
+            return self.0.report(publish);
         }
         let flag = if urgency == Urgency::Soon { is_urgent } else { has_entries };
         if !flag.load(Ordering::SeqCst) && !flag.swap(true, Ordering::SeqCst) {
             wake();
+            // It may have ended without having seen the flag.
+            if !is_up.load(Ordering::SeqCst) {
+                self.publish();
+            }
         }
     }
 
@@ -235,9 +254,18 @@ impl ClientMetrics {
         self.0.is_urgent.load(Ordering::SeqCst)
     }
 
-    /// Reports the entries to the recorder.
+    /// Reports the entries to the recorder. If another thread does that, it looks once more.
     pub(super) fn publish(&self) {
         self.0.publish();
+    }
+
+    /// Resolves when no report is under way.
+    pub(super) async fn reported(&self) {
+        // From here on, the end of a report is not missed.
+        let reported = self.0.reported.notified();
+        if self.0.reports.load(Ordering::SeqCst) > 0 {
+            reported.await;
+        }
     }
 
     fn ended_so(&self, name: &LockName, mode: Mode, end: AcquireEnd, took: Duration) {
@@ -251,7 +279,7 @@ impl ClientMetrics {
 
     pub(super) fn answered(&self, operation: BackendCall, end: AnswerEnd, took: Duration) {
         let meters = &self.0.calls[operation as usize];
-        self.entered(meters.time(end as usize, took));
+        self.entered(meters.time(end as usize, took), || _ = meters.publish());
     }
 
     /// An owner that is inside entered once more, without a request.
@@ -299,6 +327,33 @@ impl ClientMetrics {
 
 impl Measures {
     fn publish(&self) {
+        self.report(|| self.publish_all());
+    }
+
+    /// Runs `publish`, unless a report is under way. That is followed by another one then, because
+    /// one thread at a time may report: it has taken beginnings whose ends another one would take.
+    fn report(&self, publish: impl FnOnce()) {
+        let Self { reports, reported, has_entries, .. } = self;
+        if reports.fetch_add(1, Ordering::SeqCst) > 0 {
+            return;
+        }
+        publish();
+        let (mut asked, mut more) = (1, MOST_REPORTS);
+        while let Err(now) = reports.compare_exchange(asked, 0, Ordering::SeqCst, Ordering::SeqCst)
+        {
+            if more == 0 {
+                // The recorder uses locks of this client, so each report is followed by another one.
+                has_entries.store(true, Ordering::SeqCst);
+                reports.store(0, Ordering::SeqCst);
+                break;
+            }
+            (asked, more) = (now, more - 1);
+            self.publish_all();
+        }
+        reported.notify_waiters();
+    }
+
+    fn publish_all(&self) {
         let Self { all, groups, calls, has_entries, is_urgent, look_again, wake, .. } = self;
         // Before the look, because an entry that this misses sets it again.
         let lowered = [has_entries, is_urgent].map(|flag| flag.swap(false, Ordering::SeqCst));
@@ -368,7 +423,13 @@ impl<'a> MeasuredAcquisition<'a> {
 }
 
 impl TimeReport for MeasuredAcquisition<'_> {
-    fn waits(&mut self) {}
+    /// An acquisition that did not come to its lane before enters a hold that others have.
+    fn waits(&mut self) {
+        let Acquisition { client, beginning, .. } = self.0;
+        if beginning.get().is_none() {
+            beginning.or(client.clock.now());
+        }
+    }
 
     fn dropped(&self) {
         self.ended(AcquireEnd::Cancelled, true);
@@ -480,25 +541,35 @@ impl Drop for WaiterMetrics<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Mutex, atomic::AtomicUsize};
+    use std::sync::Mutex;
 
+    use futures_util::FutureExt;
     use metrics::{Gauge, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 
     use super::{super::meters::ANSWERS, *};
 
-    /// Keeps the keys that are registered, and counts the times that are recorded.
+    /// Keeps the keys that are registered, and the names of those that are recorded.
     #[derive(Default)]
     struct Registered {
         keys: Mutex<Vec<Key>>,
-        times: Arc<Times>,
+        recorded: Arc<Recorded>,
     }
 
     #[derive(Default)]
-    struct Times(AtomicUsize);
+    struct Recorded {
+        names: Mutex<Vec<String>>,
+        /// Runs when the first time is about to be recorded.
+        before: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    }
+
+    struct Times(String, Arc<Recorded>);
 
     impl HistogramFn for Times {
         fn record(&self, _: f64) {
-            self.0.fetch_add(1, Ordering::SeqCst);
+            let Self(name, recorded) = self;
+            let before = recorded.before.lock().unwrap().take();
+            before.into_iter().for_each(|before| before());
+            recorded.names.lock().unwrap().push(name.clone());
         }
     }
 
@@ -508,7 +579,7 @@ mod tests {
         }
 
         fn times(&self) -> usize {
-            self.times.0.load(Ordering::SeqCst)
+            self.recorded.names.lock().unwrap().len()
         }
     }
 
@@ -531,7 +602,7 @@ mod tests {
 
         fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
             self.add(key);
-            self.times.clone().into()
+            Arc::new(Times(key.name().to_owned(), self.recorded.clone())).into()
         }
     }
 
@@ -579,9 +650,8 @@ mod tests {
         metrics.publish();
         // The thread of this one had seen that the flag was up.
         metrics.of(&name, |group| {
-            group
-                .mode(Mode::Exclusive)
-                .map(|meters| meters.entry(AcquireEnd::Nested, Duration::ZERO))
+            let meters = group.mode(Mode::Exclusive).unwrap();
+            meters.entry(AcquireEnd::Nested, Duration::ZERO);
         });
         assert_eq!((registered.times(), wakes.load(Ordering::SeqCst)), (1, 2));
         assert!(metrics.has_entries());
@@ -589,6 +659,26 @@ mod tests {
         metrics.publish();
         assert_eq!((registered.times(), wakes.load(Ordering::SeqCst)), (2, 2));
         assert!(!metrics.has_entries() && !metrics.is_due());
+    }
+
+    #[test]
+    fn one_thread_at_a_time_reports() {
+        let registered = Registered::default();
+        let (metrics, name, _) = entered(&registered);
+        let other = {
+            let metrics = metrics.clone();
+            move || {
+                metrics.released(&name, Mode::Exclusive, Duration::ZERO);
+                metrics.publish();
+                metrics.reported().now_or_never()
+            }
+        };
+        let before = move || assert_eq!(std::thread::spawn(other).join().unwrap(), None);
+        *registered.recorded.before.lock().unwrap() = Some(Box::new(before));
+        metrics.publish();
+        let names = registered.recorded.names.lock().unwrap();
+        assert_eq!(*names, ["lockcore_acquire_seconds", "lockcore_hold_seconds"]);
+        assert_eq!(metrics.reported().now_or_never(), Some(()));
     }
 
     #[test]

@@ -37,6 +37,26 @@ fn a_free_lock_is_granted_and_its_owner_nests() {
 }
 
 #[test]
+fn a_nested_acquisition_takes_as_long_as_the_backend() {
+    Figures::of(async |figures: Figures| {
+        let backend = Faulty::new(MemoryBackend::new());
+        let faults = backend.faults();
+        let locks = Locks::new(backend);
+        let lock = locks.lock("a").owned_by(&Owner::new());
+        let _outer = lock.acquire().await.unwrap();
+        for operation in [Op::Acquire, Op::Renew] {
+            faults.every(operation, Fault::Delay(SECOND * 2));
+        }
+        let _inner = lock.clone().lease(SECOND * 3600).acquire().await.unwrap();
+        let longer = lock.clone().lease(SECOND * 7200).acquire();
+        tokio::time::timeout(SECOND, longer).await.unwrap_err();
+        figures.settle().await;
+        figures.assert_times(&acquired("exclusive", "nested"), &[2.0]);
+        figures.assert_times(&acquired("exclusive", "cancelled"), &[1.0]);
+    });
+}
+
+#[test]
 fn each_mode_has_its_own_figures() {
     Figures::of(async |figures: Figures| {
         let locks = Locks::new(MemoryBackend::new());
