@@ -320,7 +320,12 @@ impl Connection {
             let live = self.live_by(limit).await?;
             let mut renewals = self.renewals.subscribe();
             let last = live.opened + RENEWALS_FIRST;
-            let are_sent = |waiting: &usize| *waiting <= live.lost_by.load(Ordering::Relaxed);
+            // Those that wait for the next one keep nobody from this one, unless it has ended.
+            let for_next = || match live.client.is_closed() {
+                true => 0,
+                false => live.lost_by.load(Ordering::Relaxed),
+            };
+            let are_sent = |waiting: &usize| *waiting <= for_next();
             if are_sent(&renewals.borrow_and_update()) || last <= Instant::now() {
                 return Ok(live);
             }
