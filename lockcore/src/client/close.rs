@@ -19,8 +19,8 @@ use crate::{
     time::Moment,
 };
 
-/// How long `close()` waits for acquisitions that it cut off, and for a report of the metrics. An
-/// acquisition that is never polled again delays it no longer.
+/// How long `close()` waits for acquisitions that it cut off. One that is never polled again delays
+/// it no longer.
 const CUT_OFF: Duration = Duration::from_secs(1);
 
 /// The live holds of a lane, each with its mode and the time since which it was held.
@@ -66,7 +66,6 @@ impl Client {
         self.leftover().remove().await;
         self.background.dismiss();
         self.measure.publish();
-        let _ = tokio::time::timeout(CUT_OFF, self.measure.reported()).await;
         if !is_done {
             result = result.and(Err(self.unconfirmed().into()));
         }

@@ -15,10 +15,12 @@
 //! looks once more.
 
 use std::{
-    array, fmt,
+    array,
+    cell::Cell,
+    fmt,
     sync::{
-        Arc, PoisonError, RwLock,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        Arc, Mutex, PoisonError, RwLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -26,7 +28,6 @@ use std::{
 use hashbrown::HashMap;
 use metrics::{Counter, Histogram};
 use rustc_hash::FxBuildHasher;
-use tokio::sync::Notify;
 
 use super::{
     acquire::Acquisition,
@@ -45,9 +46,6 @@ pub(crate) use super::measured_call::MeasuredAnswer;
 
 /// The most groups of names that are measured separately. All further groups are counted as one.
 const MOST_GROUPS: usize = 100;
-
-/// How often a thread reports on behalf of others.
-const MOST_REPORTS: usize = 4;
 
 /// The group of all names beyond that number.
 const OTHER: &str = "other";
@@ -128,10 +126,8 @@ struct Measures {
     is_urgent: AtomicBool,
     /// Set if some may have come too late for the last look.
     look_again: AtomicBool,
-    /// How many reports were asked for since the one under way began, that one included.
-    reports: AtomicUsize,
-    /// Notified when no report is under way any more.
-    reported: Notify,
+    /// Held by the thread that reports.
+    reporting: Mutex<()>,
 }
 
 impl fmt::Debug for ClientMetrics {
@@ -170,8 +166,7 @@ impl ClientMetrics {
             has_entries: AtomicBool::new(false),
             is_urgent: AtomicBool::new(false),
             look_again: AtomicBool::new(false),
-            reports: AtomicUsize::new(0),
-            reported: Notify::new(),
+            reporting: Mutex::default(),
         }))
     }
 
@@ -215,17 +210,16 @@ impl ClientMetrics {
     fn enter(&self, name: &LockName, mode: Mode, entry: impl FnOnce(&ModeMeters) -> Urgency) {
         self.of(name, |group| {
             if let Some(meters) = group.mode(mode) {
-                let urgency = entry(meters);
-                self.entered(urgency, || meters.publish());
+                self.entered(entry(meters));
             }
         });
     }
 
-    /// An entry was made, which `publish` reports to the recorder.
-    fn entered(&self, urgency: Urgency, publish: impl FnOnce()) {
+    /// An entry was made, which has to be reported to the recorder.
+    fn entered(&self, urgency: Urgency) {
         let Measures { wake, is_up, has_entries, is_urgent, .. } = &*self.0;
         if !is_up.load(Ordering::SeqCst) {
-            return self.0.report(publish);
+            return self.publish();
         }
         let flag = if urgency == Urgency::Soon { is_urgent } else { has_entries };
         if !flag.load(Ordering::SeqCst) && !flag.swap(true, Ordering::SeqCst) {
@@ -254,18 +248,9 @@ impl ClientMetrics {
         self.0.is_urgent.load(Ordering::SeqCst)
     }
 
-    /// Reports the entries to the recorder. If another thread does that, it looks once more.
+    /// Reports the entries to the recorder, once no other thread does.
     pub(super) fn publish(&self) {
         self.0.publish();
-    }
-
-    /// Resolves when no report is under way.
-    pub(super) async fn reported(&self) {
-        // From here on, the end of a report is not missed.
-        let reported = self.0.reported.notified();
-        if self.0.reports.load(Ordering::SeqCst) > 0 {
-            reported.await;
-        }
     }
 
     fn ended_so(&self, name: &LockName, mode: Mode, end: AcquireEnd, took: Duration) {
@@ -279,7 +264,7 @@ impl ClientMetrics {
 
     pub(super) fn answered(&self, operation: BackendCall, end: AnswerEnd, took: Duration) {
         let meters = &self.0.calls[operation as usize];
-        self.entered(meters.time(end as usize, took), || _ = meters.publish());
+        self.entered(meters.time(end as usize, took));
     }
 
     /// An owner that is inside entered once more, without a request.
@@ -326,31 +311,16 @@ impl ClientMetrics {
 }
 
 impl Measures {
+    /// Reports the entries to the recorder. One thread at a time does, because it has taken
+    /// beginnings whose ends another one would take.
     fn publish(&self) {
-        self.report(|| self.publish_all());
-    }
-
-    /// Runs `publish`, unless a report is under way. That is followed by another one then, because
-    /// one thread at a time may report: it has taken beginnings whose ends another one would take.
-    fn report(&self, publish: impl FnOnce()) {
-        let Self { reports, reported, has_entries, .. } = self;
-        if reports.fetch_add(1, Ordering::SeqCst) > 0 {
-            return;
-        }
-        publish();
-        let (mut asked, mut more) = (1, MOST_REPORTS);
-        while let Err(now) = reports.compare_exchange(asked, 0, Ordering::SeqCst, Ordering::SeqCst)
-        {
-            if more == 0 {
-                // The recorder uses locks of this client, so each report is followed by another one.
-                has_entries.store(true, Ordering::SeqCst);
-                reports.store(0, Ordering::SeqCst);
-                break;
-            }
-            (asked, more) = (now, more - 1);
-            self.publish_all();
-        }
-        reported.notify_waiters();
+        let Some(_reporting) = Reporting::begin() else {
+            // The recorder uses locks, and each of its entries would be followed by another one.
+            self.has_entries.store(true, Ordering::SeqCst);
+            return (self.wake)();
+        };
+        let _one = self.reporting.lock().unwrap_or_else(PoisonError::into_inner);
+        self.publish_all();
     }
 
     fn publish_all(&self) {
@@ -372,9 +342,30 @@ impl Measures {
     }
 }
 
+thread_local! {
+    static IS_REPORTING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Exists while this thread reports to a recorder.
+struct Reporting;
+
+impl Reporting {
+    /// `None` if it does so already, for this client or another one.
+    fn begin() -> Option<Self> {
+        let was_reporting = IS_REPORTING.replace(true);
+        (!was_reporting).then_some(Self)
+    }
+}
+
+impl Drop for Reporting {
+    fn drop(&mut self) {
+        IS_REPORTING.set(false);
+    }
+}
+
 impl Drop for Measures {
     fn drop(&mut self) {
-        self.publish();
+        self.publish_all();
     }
 }
 
@@ -541,9 +532,11 @@ impl Drop for WaiterMetrics<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use std::{
+        sync::{atomic::AtomicUsize, mpsc},
+        thread,
+    };
 
-    use futures_util::FutureExt;
     use metrics::{Gauge, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 
     use super::{super::meters::ANSWERS, *};
@@ -665,20 +658,30 @@ mod tests {
     fn one_thread_at_a_time_reports() {
         let registered = Registered::default();
         let (metrics, name, _) = entered(&registered);
+        let ((reported, is_reported), (ended, has_ended)) = (mpsc::channel(), mpsc::channel());
         let other = {
             let metrics = metrics.clone();
             move || {
                 metrics.released(&name, Mode::Exclusive, Duration::ZERO);
+                ended.send(()).unwrap();
                 metrics.publish();
-                metrics.reported().now_or_never()
+                reported.send(()).unwrap();
             }
         };
-        let before = move || assert_eq!(std::thread::spawn(other).join().unwrap(), None);
+        let before = move || {
+            thread::spawn(other);
+            has_ended.recv().unwrap();
+            // The other thread waits, and would not otherwise.
+            let other = is_reported.recv_timeout(Duration::from_millis(100));
+            assert_eq!(other, Err(mpsc::RecvTimeoutError::Timeout));
+        };
         *registered.recorded.before.lock().unwrap() = Some(Box::new(before));
         metrics.publish();
+        // After the other thread.
+        metrics.publish();
+        drop(metrics);
         let names = registered.recorded.names.lock().unwrap();
         assert_eq!(*names, ["lockcore_acquire_seconds", "lockcore_hold_seconds"]);
-        assert_eq!(metrics.reported().now_or_never(), Some(()));
     }
 
     #[test]

@@ -114,7 +114,7 @@ impl ModeMeters {
     }
 
     /// Reports the entries to the recorder.
-    pub(super) fn publish(&self) {
+    fn publish(&self) {
         let waiting = self.meters.ledger.take_gauge();
         let counts = self.meters.publish();
         let begun = counts[AcquireEnd::Granted as usize] + counts[AcquireEnd::HandedOver as usize];

@@ -56,8 +56,6 @@ impl ClientMetrics {
 
     pub(super) fn publish(&self) {}
 
-    pub(super) async fn reported(&self) {}
-
     pub(super) fn call<F>(&self, _: BackendCall, call: F) -> F {
         call
     }
