@@ -19,7 +19,7 @@ use std::{
     cell::Cell,
     fmt,
     sync::{
-        Arc, Mutex, PoisonError, RwLock,
+        Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -250,7 +250,17 @@ impl ClientMetrics {
 
     /// Reports the entries to the recorder, once no other thread does.
     pub(super) fn publish(&self) {
-        self.0.publish();
+        self.0.publish(|reporting| Some(reporting.lock().unwrap_or_else(PoisonError::into_inner)));
+    }
+
+    /// Reports the entries to the recorder, unless another thread does. Then they are due at the
+    /// next look.
+    pub(super) fn try_publish(&self) {
+        self.0.publish(|reporting| match reporting.try_lock() {
+            Ok(one) => Some(one),
+            Err(TryLockError::Poisoned(one)) => Some(one.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        });
     }
 
     fn ended_so(&self, name: &LockName, mode: Mode, end: AcquireEnd, took: Duration) {
@@ -312,15 +322,18 @@ impl ClientMetrics {
 
 impl Measures {
     /// Reports the entries to the recorder. One thread at a time does, because it has taken
-    /// beginnings whose ends another one would take.
-    fn publish(&self) {
-        let Some(_reporting) = Reporting::begin() else {
-            // The recorder uses locks, and each of its entries would be followed by another one.
-            self.has_entries.store(true, Ordering::SeqCst);
-            return (self.wake)();
-        };
-        let _one = self.reporting.lock().unwrap_or_else(PoisonError::into_inner);
-        self.publish_all();
+    /// beginnings whose ends another one would take. `lock` makes sure of that.
+    fn publish<'a>(&'a self, lock: impl FnOnce(&'a Mutex<()>) -> Option<MutexGuard<'a, ()>>) {
+        // If the recorder uses locks, each of its entries would be followed by another one.
+        let reporting = Reporting::begin();
+        let one = reporting.as_ref().and_then(|_| lock(&self.reporting));
+        if one.is_some() {
+            return self.publish_all();
+        }
+        self.is_urgent.store(false, Ordering::SeqCst);
+        if !self.has_entries.swap(true, Ordering::SeqCst) {
+            (self.wake)();
+        }
     }
 
     fn publish_all(&self) {
@@ -682,6 +695,21 @@ mod tests {
         drop(metrics);
         let names = registered.recorded.names.lock().unwrap();
         assert_eq!(*names, ["lockcore_acquire_seconds", "lockcore_hold_seconds"]);
+    }
+
+    /// The background task would try again without end.
+    #[test]
+    fn an_urgent_report_beside_another_one_is_due_with_the_next_look() {
+        let registered = Registered::default();
+        let (metrics, ..) = entered(&registered);
+        metrics.0.is_urgent.store(true, Ordering::SeqCst);
+        let other = metrics.0.reporting.lock().unwrap();
+        metrics.try_publish();
+        assert_eq!(registered.times(), 0);
+        assert!(!metrics.is_urgent() && metrics.is_due());
+        drop(other);
+        metrics.try_publish();
+        assert_eq!(registered.times(), 1);
     }
 
     #[test]

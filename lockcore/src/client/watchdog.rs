@@ -120,7 +120,7 @@ async fn serve_until_gone(
 fn report(reports: &mut JoinSet<()>, measure: &ClientMetrics, are_due: fn(&ClientMetrics) -> bool) {
     if reports.is_empty() && are_due(measure) {
         let measure = measure.clone();
-        reports.spawn(async move { measure.publish() });
+        reports.spawn(async move { measure.try_publish() });
     }
 }
 
