@@ -4,8 +4,8 @@
 //! that: it is a store to memory that no other thread writes. The counts only rise. Whoever takes
 //! entries takes the difference to what was taken before.
 //!
-//! What a thread has seen before it made an entry is seen by whoever takes that entry (`Release` and
-//! `Acquire`). Entries have no order with the flags that tell of them: see
+//! What a thread has seen before it made an entry is seen by whoever takes that entry (`Release`
+//! and `Acquire`). Entries have no order with the flags that tell of them: see
 //! [`measure`](super::measure).
 
 use std::{

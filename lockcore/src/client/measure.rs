@@ -8,16 +8,14 @@
 //! Frequent events are entered into a ledger, which the background task reports to the recorder
 //! within a second. Where no background task runs, the thread that makes an entry reports it.
 //!
-//! A flag tells the background task of entries. The thread that makes an entry raises it afterwards,
-//! unless it is up; who takes the entries lowers it before. To keep the entry cheap, the thread does
-//! not wait until others see it. So an entry may come too late for a look whose flag was still up:
-//! after each look that has lowered the flag, there is another one, a second later. The last handle
-//! looks once more.
+//! A flag tells the background task of entries. The thread that makes an entry raises it
+//! afterwards, unless it is up; who takes the entries lowers it before. To keep the entry cheap,
+//! the thread does not wait until others see it. So an entry may come too late for a look whose
+//! flag was still up: after each look that has lowered the flag, there is another one, a second
+//! later. The last handle looks once more.
 
 use std::{
-    array,
-    cell::Cell,
-    fmt,
+    array, fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -38,6 +36,7 @@ use super::{
         CallMeters, ModeMeters, NameGroup, OPERATIONS, RENEWALS, counter, describe, histogram,
     },
     outcome::{BackendCall, Entrance, RenewalEnd},
+    reporting::Reporting,
     timed::{OutputReport, TimeReport, Timed},
 };
 use crate::{LockError, LockName, LossReason, Mode, time::Moment};
@@ -352,27 +351,6 @@ impl Measures {
         };
         groups.iter().for_each(|group| group.publish());
         calls.iter().for_each(|call| _ = call.publish());
-    }
-}
-
-thread_local! {
-    static IS_REPORTING: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Exists while this thread reports to a recorder.
-struct Reporting;
-
-impl Reporting {
-    /// `None` if it does so already, for this client or another one.
-    fn begin() -> Option<Self> {
-        let was_reporting = IS_REPORTING.replace(true);
-        (!was_reporting).then_some(Self)
-    }
-}
-
-impl Drop for Reporting {
-    fn drop(&mut self) {
-        IS_REPORTING.set(false);
     }
 }
 

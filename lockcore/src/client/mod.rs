@@ -37,6 +37,8 @@ mod presence;
 mod records;
 mod release;
 mod report;
+#[cfg(feature = "metrics")]
+mod reporting;
 mod scan;
 mod shared;
 mod survey;

@@ -115,8 +115,8 @@ async fn serve_until_gone(
     while work.join_next().await.is_some() {}
 }
 
-/// Reports measurements to the recorder, if some are due and that is not under way. In a task of its
-/// own, because a slow recorder must not delay renewals.
+/// Reports measurements to the recorder, if some are due and that is not under way. In a task of
+/// its own, because a slow recorder must not delay renewals.
 fn report(reports: &mut JoinSet<()>, measure: &ClientMetrics, are_due: fn(&ClientMetrics) -> bool) {
     if reports.is_empty() && are_due(measure) {
         let measure = measure.clone();
