@@ -391,8 +391,9 @@ impl<'a> WaitingRenewal<'a> {
         waiting.send_modify(|waiting| {
             *waiting += 1;
             // Together, for those who compare the two.
-            let lost_by = lost.as_ref().map(|lost| &lost.lost_by);
-            lost_by.inspect(|lost_by| _ = lost_by.fetch_add(1, Ordering::Relaxed));
+            if let Some(lost) = &lost {
+                lost.lost_by.fetch_add(1, Ordering::Relaxed);
+            }
         });
         Self { waiting, lost }
     }
@@ -403,8 +404,9 @@ impl Drop for WaitingRenewal<'_> {
         let Self { waiting, lost } = self;
         waiting.send_modify(|waiting| {
             *waiting -= 1;
-            let lost_by = lost.as_ref().map(|lost| &lost.lost_by);
-            lost_by.inspect(|lost_by| _ = lost_by.fetch_sub(1, Ordering::Relaxed));
+            if let Some(lost) = lost {
+                lost.lost_by.fetch_sub(1, Ordering::Relaxed);
+            }
         });
     }
 }

@@ -4,8 +4,8 @@
 //! that: it is a store to memory that no other thread writes. The counts only rise. Whoever takes
 //! entries takes the difference to what was taken before.
 //!
-//! What a thread has seen before it made an entry is seen by whoever takes that entry (`Release`
-//! and `Acquire`). Entries have no order with the flags that tell of them: see
+//! An entry is stored with `Release` and taken with `Acquire`: the thread that takes it also sees
+//! everything that happened before it. Entries have no order with the flags that tell of them: see
 //! [`measure`](super::measure).
 
 use std::{
@@ -245,7 +245,7 @@ thread_local! {
 
 impl OwnPart {
     fn claim() -> Self {
-        // What the thread before has entered there is seen.
+        // `Acquire`: the counts go on from those of the thread that had the part before.
         let free = IS_OWNED.iter().position(|is_owned| !is_owned.swap(true, Acquire));
         Self(Writer { part: free.unwrap_or(SHARED_PART) })
     }
