@@ -1,7 +1,6 @@
-//! [`Acquisition`]: one call of `acquire`, from what was asked for to the hold that was entered.
+//! The course of an [`Acquisition`], until its hold is entered.
 
 use std::{
-    panic::Location,
     pin::{Pin, pin},
     sync::Arc,
     time::Duration,
@@ -11,40 +10,22 @@ use futures_util::future::Either;
 use tracing::{Instrument, Span};
 
 use super::{
+    acquisition::Acquisition,
     held::Held,
-    lanes::{HoldFacts, LaneCell, WaiterSlot},
-    measure::{Beginning, MeasuredAcquisition},
+    lanes::{LaneCell, WaiterSlot},
     place::QueuePlace,
-    shared::Client,
     waiting::{Contender, TurnEnd},
 };
 use crate::{
-    LockError, LockName, Mode, Owner,
-    backend::{AcquireRequest, Capabilities, HoldId, Replicas},
+    LockError, Owner,
+    backend::Capabilities,
     engine::{Asker, MAX_HOLD_COUNT, Nesting, Step},
-    task::TaskKey,
     time::{Lease, Moment},
 };
 
 /// A waiter with a time limit of this length or more is reported as waiting forever: nobody watches
 /// a deadlock for that long.
 const LONGEST_LIMIT: Duration = Duration::from_secs(86_400);
-
-/// The acquisition that the user asked for.
-#[derive(Debug)]
-pub(crate) struct Acquisition {
-    pub(crate) client: Arc<Client>,
-    pub(crate) name: LockName,
-    pub(crate) mode: Mode,
-    pub(crate) lease: Lease,
-    /// Given with `replicas`.
-    pub(crate) replicas: Option<Replicas>,
-    /// The owner given with `owned_by`.
-    pub(crate) owner: Option<Owner>,
-    pub(crate) site: &'static Location<'static>,
-    /// For the metrics.
-    pub(crate) beginning: Beginning,
-}
 
 impl Acquisition {
     /// Acquires. `None` if the lock is not free and `is_patient` is false.
@@ -79,10 +60,6 @@ impl Acquisition {
             let (_acquiring, mut waiting) = (self.client.acquiring(), None);
             self.acquire_in_turn(&asker, &mut waiting).await
         })))
-    }
-
-    fn measured(&self) -> MeasuredAcquisition<'_> {
-        MeasuredAcquisition::new(self)
     }
 
     /// Acquires within `limit`. If the time runs out, everything is given up before this returns:
@@ -142,21 +119,6 @@ impl Acquisition {
         Ok(Some(held))
     }
 
-    /// The owner of the acquisition, unless it gets a fresh one.
-    fn known_owner(&self) -> Option<Owner> {
-        self.owner.clone().or_else(Owner::current)
-    }
-
-    /// The asker that stands for this acquisition in its lane.
-    fn asker(&self, owner: Option<Owner>, is_patient: bool) -> Asker {
-        let has_fresh_owner = owner.is_none();
-        let owner = owner.unwrap_or_else(Owner::new);
-        let (mode, takes_over) = (self.mode, self.takes_over(&owner));
-        let fails_alone = self.replicas.is_some();
-        let has_limit = false;
-        Asker { owner, has_fresh_owner, mode, is_patient, takes_over, fails_alone, has_limit }
-    }
-
     fn acquire_in_turn<'a, 'w>(
         &'a self,
         asker: &'a Asker,
@@ -170,15 +132,6 @@ impl Acquisition {
             Some(span) => Either::Left(Box::pin(self.run_in(span, asker, waiting))),
             None => Either::Right(self.run(asker, waiting)),
         }
-    }
-
-    /// The span of an acquisition, if anybody listens.
-    fn span(&self, asker: &Asker) -> Option<Span> {
-        let span = tracing::debug_span!(
-            "lockcore.acquire", lock = %self.name, owner = %asker.owner, mode = %self.mode,
-            wait = tracing::field::Empty, token = tracing::field::Empty,
-        );
-        Some(span).filter(|span| !span.is_disabled())
     }
 
     /// As [`run`](Self::run), within a span.
@@ -331,70 +284,5 @@ impl Acquisition {
             *waiting = Some(Contender::new(asker, place, self.measured().waiter(now)));
         }
         Ok((cell, step))
-    }
-
-    /// Returns `true` if `owner` could take over the hold of another task. It could not if it is
-    /// named, because its holds are stored under its name; with a fixed lease, which counts from
-    /// its own beginning; or if it asks for replicas, since fewer may have acknowledged the hold.
-    fn takes_over(&self, owner: &Owner) -> bool {
-        self.client.lanes.hand_over().is_some()
-            && self.mode == Mode::Exclusive
-            && owner.name().is_none()
-            && matches!(self.lease, Lease::Renewed(_))
-            && self.replicas.is_none()
-    }
-
-    /// Returns `true` if the backend may grant a request of `asker` after having refused it.
-    /// Excluded are named owners, whose holds are stored under their names; fixed leases, which
-    /// count from their own beginning; and replicas, since none would have acknowledged the hold. A
-    /// hold granted this way lasts as long as the place, which must not be longer than a lease.
-    pub(super) fn takes_direct_grants(&self, asker: &Asker) -> bool {
-        let place = self.client.settings.queue_timeout;
-        self.mode == Mode::Fair
-            && asker.is_patient
-            && asker.owner.name().is_none()
-            && matches!(self.lease, Lease::Renewed(lease) if place <= lease)
-            && self.replicas.is_none()
-            && self.client.backend.capabilities().contains(Capabilities::DIRECT_GRANT)
-    }
-
-    pub(super) fn closed(&self) -> LockError {
-        LockError::Closed { lock: self.name.clone() }
-    }
-
-    /// The facts of a hold of this acquisition.
-    pub(super) fn facts(
-        &self,
-        id: HoldId,
-        replicas: Option<u32>,
-        acquired_at: Moment,
-    ) -> HoldFacts {
-        let (site, task) = (self.site, TaskKey::current());
-        HoldFacts {
-            id,
-            replicas,
-            site,
-            task,
-            acquired_at,
-            span: None,
-            watch: None,
-            kept: None,
-            renewal_fails: false,
-        }
-    }
-
-    /// Makes the facts of a hold that is handed over those of this acquisition.
-    pub(super) fn take_over(&self, facts: &mut HoldFacts, now: Moment) {
-        (facts.site, facts.task, facts.acquired_at) = (self.site, TaskKey::current(), now);
-    }
-
-    /// A request of this acquisition.
-    pub(super) fn request(&self, id: HoldId, is_patient: bool) -> AcquireRequest {
-        let queues = is_patient && matches!(self.mode, Mode::Fair | Mode::Write);
-        let queue = queues.then_some(self.client.settings.queue_timeout);
-        AcquireRequest::new(self.name.clone(), id, self.lease.duration())
-            .mode(self.mode)
-            .queue(queue)
-            .replicas(self.replicas)
     }
 }

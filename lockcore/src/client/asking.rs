@@ -10,7 +10,7 @@ use std::{
 use uuid::Uuid;
 
 use super::{
-    acquire::Acquisition,
+    acquisition::Acquisition,
     answer::no_answer,
     cleanup::{Cleanup, OnDrop, Undo},
     outcome::{BackendCall, Entrance},

@@ -60,18 +60,18 @@ pub(super) struct MetricsLedger<const TIMES: usize> {
 struct LedgerPart<const TIMES: usize> {
     times: [LedgerTimes; TIMES],
     /// How often the gauge rose and fell.
-    risen: Count,
-    fallen: Count,
+    risen: LedgerCount,
+    fallen: LedgerCount,
 }
 
 /// A count, and how much of it was taken.
 #[derive(Default)]
-struct Count {
+struct LedgerCount {
     entered: AtomicU32,
     taken: AtomicU32,
 }
 
-impl Count {
+impl LedgerCount {
     /// Adds one, and returns the count.
     fn add(&self, writer: Writer) -> u32 {
         writer.add_one(&self.entered)
@@ -104,26 +104,26 @@ fn take(entered: &AtomicU32, taken: &AtomicU32) -> u32 {
 #[derive(Default)]
 struct LedgerTimes {
     /// The number of times, raised after those below, so that they need not be looked through.
-    all: Count,
-    short: OnceLock<Box<Counts<SHORT>>>,
-    long: OnceLock<Box<Counts<{ ALL - SHORT }>>>,
+    all: LedgerCount,
+    short: OnceLock<Box<LedgerCounts<SHORT>>>,
+    long: OnceLock<Box<LedgerCounts<{ ALL - SHORT }>>>,
 }
 
 /// Many counts, and how much of each was taken. Apart, because only the thread whose part it is
 /// writes the first ones.
-struct Counts<const COUNT: usize> {
+struct LedgerCounts<const COUNT: usize> {
     entered: [AtomicU32; COUNT],
     taken: [AtomicU32; COUNT],
 }
 
-impl<const COUNT: usize> Default for Counts<COUNT> {
+impl<const COUNT: usize> Default for LedgerCounts<COUNT> {
     fn default() -> Self {
         let [entered, taken] = [const { [const { AtomicU32::new(0) }; COUNT] }; 2];
         Self { entered, taken }
     }
 }
 
-impl<const COUNT: usize> Counts<COUNT> {
+impl<const COUNT: usize> LedgerCounts<COUNT> {
     fn take(&self) -> impl Iterator<Item = u32> {
         self.entered.iter().zip(&self.taken).map(|(entered, taken)| take(entered, taken))
     }
@@ -176,7 +176,7 @@ fn rounded(number: usize) -> u64 {
 impl<const TIMES: usize> Default for LedgerPart<TIMES> {
     fn default() -> Self {
         let times = array::from_fn(|_| LedgerTimes::default());
-        Self { times, risen: Count::default(), fallen: Count::default() }
+        Self { times, risen: LedgerCount::default(), fallen: LedgerCount::default() }
     }
 }
 
@@ -390,7 +390,7 @@ mod tests {
 
     #[test]
     fn counts_may_wrap() {
-        let count = Count::default();
+        let count = LedgerCount::default();
         for counted in [&count.entered, &count.taken] {
             counted.store(u32::MAX, Relaxed);
         }

@@ -18,7 +18,7 @@ use std::{
     array, fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
@@ -28,7 +28,6 @@ use metrics::{Counter, Histogram};
 use rustc_hash::FxBuildHasher;
 
 use super::{
-    acquire::Acquisition,
     foreign::foreign,
     ledger::Urgency,
     measured_call::{AnswerEnd, MeasuredCall},
@@ -37,9 +36,9 @@ use super::{
     },
     outcome::{BackendCall, Entrance, RenewalEnd},
     reporting::Reporting,
-    timed::{OutputReport, TimeReport, Timed},
+    timed::Timed,
 };
-use crate::{LockError, LockName, LossReason, Mode, time::Moment};
+use crate::{LockName, LossReason, Mode};
 
 pub(crate) use super::measured_call::MeasuredAnswer;
 
@@ -68,18 +67,6 @@ impl From<Entrance> for AcquireEnd {
             Entrance::HandedOver => Self::HandedOver,
             Entrance::Nested => Self::Nested,
         }
-    }
-}
-
-/// The result of an acquisition, as far as it is measured.
-pub(super) trait Entered {
-    /// How the owner got in. `None` if the acquisition was refused.
-    fn how(&self) -> Option<Entrance>;
-}
-
-impl<T: Entered> Entered for Option<T> {
-    fn how(&self) -> Option<Entrance> {
-        self.as_ref().and_then(T::how)
     }
 }
 
@@ -206,7 +193,12 @@ impl ClientMetrics {
     }
 
     /// Makes an entry for the metrics of a name.
-    fn enter(&self, name: &LockName, mode: Mode, entry: impl FnOnce(&ModeMeters) -> Urgency) {
+    pub(super) fn enter(
+        &self,
+        name: &LockName,
+        mode: Mode,
+        entry: impl FnOnce(&ModeMeters) -> Urgency,
+    ) {
         self.of(name, |group| {
             if let Some(meters) = group.mode(mode) {
                 self.entered(entry(meters));
@@ -312,6 +304,13 @@ impl ClientMetrics {
         foreign(|| counter.increment(1));
     }
 
+    /// A waiter was woken and asked again.
+    pub(super) fn wakeup(&self, got_in: bool) {
+        let [useful, spurious] = &self.0.wakeups;
+        let counter = if got_in { useful } else { spurious };
+        foreign(|| counter.increment(1));
+    }
+
     /// Records what was left of a lease when its renewal was answered.
     pub(super) fn margin(&self, left: Duration, lease: Duration) {
         let ratio = left.as_secs_f64() / lease.as_secs_f64().max(f64::MIN_POSITIVE);
@@ -360,167 +359,6 @@ impl Drop for Measures {
     }
 }
 
-/// An acquisition whose time is measured.
-#[derive(Clone, Copy)]
-pub(super) struct MeasuredAcquisition<'a>(&'a Acquisition);
-
-impl<'a> MeasuredAcquisition<'a> {
-    pub(super) fn new(acquisition: &'a Acquisition) -> Self {
-        Self(acquisition)
-    }
-
-    /// Measures the future of the acquisition.
-    pub(super) fn during<F>(self, acquiring: F) -> Timed<F, Self> {
-        Timed::new(acquiring, self)
-    }
-
-    /// The counts of a waiter that comes `now`.
-    pub(super) fn waiter(self, now: Moment) -> WaiterMetrics<'a> {
-        let is_anew = self.0.beginning.or(now) < now;
-        WaiterMetrics { acquisition: self, is_anew, is_waiting: false, is_woken: false }
-    }
-
-    fn metrics(&self) -> &'a ClientMetrics {
-        &self.0.client.measure
-    }
-
-    fn enter(&self, entry: impl FnOnce(&ModeMeters) -> Urgency) {
-        let Acquisition { name, mode, .. } = self.0;
-        self.metrics().enter(name, *mode, entry);
-    }
-
-    /// How long it has taken until `now`.
-    fn took(&self, now: impl FnOnce() -> Moment) -> Duration {
-        let beginning = self.0.beginning.get();
-        beginning.map_or(Duration::ZERO, |beginning| now().since(beginning))
-    }
-
-    fn ended(&self, end: AcquireEnd, has_waited: bool) {
-        let took = match has_waited {
-            true => self.took(|| self.0.client.clock.now()),
-            false => Duration::ZERO,
-        };
-        self.enter(|meters| meters.entry(end, took));
-    }
-}
-
-impl TimeReport for MeasuredAcquisition<'_> {
-    /// An acquisition that did not come to its lane before enters a hold that others have.
-    fn waits(&mut self) {
-        let Acquisition { client, beginning, .. } = self.0;
-        if beginning.get().is_none() {
-            beginning.or(client.clock.now());
-        }
-    }
-
-    fn dropped(&self) {
-        self.ended(AcquireEnd::Cancelled, true);
-    }
-}
-
-impl<T: Entered> OutputReport<Result<T, LockError>> for MeasuredAcquisition<'_> {
-    fn done(&self, acquired: &Result<T, LockError>, has_waited: bool) {
-        let end = match acquired.as_ref().map(T::how) {
-            // The acquisition was measured at the beginning of its hold.
-            Ok(Some(Entrance::Granted | Entrance::HandedOver)) => return,
-            Ok(Some(Entrance::Nested)) => AcquireEnd::Nested,
-            Ok(None) => AcquireEnd::Refused,
-            Err(LockError::Timeout { .. }) => AcquireEnd::Timeout,
-            Err(_) => AcquireEnd::Error,
-        };
-        self.ended(end, has_waited);
-    }
-}
-
-/// The time when an acquisition first came to its lane, in nanoseconds from the origin of the clock
-/// plus one, or zero before that. Only its own task uses it.
-#[derive(Debug, Default)]
-pub(crate) struct Beginning(AtomicU64);
-
-impl Beginning {
-    /// The beginning, which is set to `now` if there was none.
-    fn or(&self, now: Moment) -> Moment {
-        self.get().unwrap_or_else(|| {
-            let nanos = u64::try_from(now.since(Moment::ORIGIN).as_nanos()).unwrap_or(u64::MAX);
-            self.0.store(nanos.saturating_add(1), Ordering::Relaxed);
-            now
-        })
-    }
-
-    fn get(&self) -> Option<Moment> {
-        let nanos = self.0.load(Ordering::Relaxed).checked_sub(1)?;
-        Some(Moment::ORIGIN.after(Duration::from_nanos(nanos)))
-    }
-}
-
-/// The counts of a waiter, until this value is dropped.
-pub(super) struct WaiterMetrics<'a> {
-    acquisition: MeasuredAcquisition<'a>,
-    /// Set if the acquisition has begun before, and starts over.
-    is_anew: bool,
-    is_waiting: bool,
-    is_woken: bool,
-}
-
-impl fmt::Debug for WaiterMetrics<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WaiterMetrics")
-            .field("is_waiting", &self.is_waiting)
-            .finish_non_exhaustive()
-    }
-}
-
-impl WaiterMetrics<'_> {
-    /// The waiter waits, perhaps not for the first time.
-    pub(super) fn waits(&mut self) {
-        if !std::mem::replace(&mut self.is_waiting, true) {
-            self.acquisition.enter(ModeMeters::waits);
-        }
-    }
-
-    /// The backend reported that the lock may be free.
-    pub(super) fn woken(&mut self) {
-        self.is_woken = true;
-    }
-
-    /// The waiter was refused again, perhaps after it was woken.
-    pub(super) fn refused(&mut self) {
-        self.asked(false);
-    }
-
-    fn asked(&mut self, got_in: bool) {
-        if std::mem::take(&mut self.is_woken) {
-            let [useful, spurious] = &self.acquisition.metrics().0.wakeups;
-            let counter = if got_in { useful } else { spurious };
-            foreign(|| counter.increment(1));
-        }
-    }
-
-    /// The waiter got in, with the first guard of a hold.
-    pub(super) fn begins(&mut self, how: Entrance, has_waited: bool, now: Moment) {
-        self.asked(true);
-        let took = match has_waited || self.is_anew {
-            true => self.acquisition.took(|| now),
-            false => Duration::ZERO,
-        };
-        let has_waited = std::mem::take(&mut self.is_waiting);
-        self.acquisition.enter(|meters| {
-            if has_waited {
-                meters.waits_no_more();
-            }
-            meters.entry(how.into(), took)
-        });
-    }
-}
-
-impl Drop for WaiterMetrics<'_> {
-    fn drop(&mut self) {
-        if self.is_waiting {
-            self.acquisition.enter(ModeMeters::waits_no_more);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::{
@@ -546,9 +384,9 @@ mod tests {
         before: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     }
 
-    struct Times(String, Arc<Recorded>);
+    struct RecordedTimes(String, Arc<Recorded>);
 
-    impl HistogramFn for Times {
+    impl HistogramFn for RecordedTimes {
         fn record(&self, _: f64) {
             let Self(name, recorded) = self;
             let before = recorded.before.lock().unwrap().take();
@@ -586,7 +424,7 @@ mod tests {
 
         fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
             self.add(key);
-            Arc::new(Times(key.name().to_owned(), self.recorded.clone())).into()
+            Arc::new(RecordedTimes(key.name().to_owned(), self.recorded.clone())).into()
         }
     }
 

@@ -5,6 +5,7 @@
 //! `cleanup`; the rest is what acquisitions, guards, the watchdog and `close()` do with that.
 
 mod acquire;
+mod acquisition;
 mod answer;
 mod asking;
 mod background;
@@ -26,6 +27,11 @@ mod measure;
 #[cfg(not(feature = "metrics"))]
 #[path = "unmeasured.rs"]
 mod measure;
+#[cfg(feature = "metrics")]
+mod measured_acquisition;
+#[cfg(not(feature = "metrics"))]
+#[path = "unmeasured_acquisition.rs"]
+mod measured_acquisition;
 #[cfg(feature = "metrics")]
 mod measured_call;
 #[cfg(feature = "metrics")]
@@ -53,11 +59,12 @@ mod watchdog;
 use std::sync::Arc;
 
 pub(crate) use self::{
-    acquire::Acquisition,
+    acquisition::Acquisition,
     cleanup::OnDrop,
     condition::ConditionPlace,
     held::Held,
-    measure::{Beginning, Grouping},
+    measure::Grouping,
+    measured_acquisition::Beginning,
     outcome::BackendCall,
     shared::{Client, Settings},
     tally::{Counting, Tally},

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    acquire::Acquisition,
+    acquisition::Acquisition,
     asking::late,
     cleanup::{Cleanup, OnDrop, Undo},
     held::Held,

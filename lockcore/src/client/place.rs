@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    acquire::Acquisition,
+    acquisition::Acquisition,
     cleanup::{Cleanup, Undo},
     held::Held,
     lanes::{HoldFacts, LaneCell, WaiterSlot},

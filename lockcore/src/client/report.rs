@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tracing::Span;
 
 use super::{
-    acquire::Acquisition,
+    acquisition::Acquisition,
     foreign::foreign,
     held::Held,
     lanes::{HoldFacts, LaneCell},
@@ -45,7 +45,7 @@ pub(super) fn deadline_of_lease(
 }
 
 #[cfg(feature = "metrics")]
-impl super::measure::Entered for Held {
+impl super::measured_acquisition::Entered for Held {
     fn how(&self) -> Option<Entrance> {
         Some(self.how())
     }

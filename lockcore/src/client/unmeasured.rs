@@ -1,16 +1,12 @@
-//! [`ClientMetrics`] and its companions when nothing is measured: all of them are empty.
+//! [`ClientMetrics`] when nothing is measured: it is empty.
 
 use std::{
-    marker::PhantomData,
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
 
-use super::{
-    acquire::Acquisition,
-    outcome::{BackendCall, Entrance, RenewalEnd},
-};
-use crate::{LockName, LossReason, Mode, time::Moment};
+use super::outcome::{BackendCall, Entrance, RenewalEnd};
+use crate::{LockName, LossReason, Mode};
 
 /// The groups of names that are measured separately.
 #[derive(Clone, Debug, Default)]
@@ -24,18 +20,6 @@ pub(crate) struct ClientMetrics;
 pub(crate) trait MeasuredAnswer {}
 
 impl<T> MeasuredAnswer for T {}
-
-/// The beginning of an acquisition.
-#[derive(Debug, Default)]
-pub(crate) struct Beginning(());
-
-/// An acquisition.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct MeasuredAcquisition<'a>(PhantomData<&'a ()>);
-
-/// The counts of a waiter.
-#[derive(Debug)]
-pub(super) struct WaiterMetrics<'a>(PhantomData<&'a ()>);
 
 impl ClientMetrics {
     pub(super) fn new(_: Grouping, _: impl Fn(), _: &Arc<AtomicBool>) -> Self {
@@ -73,28 +57,4 @@ impl ClientMetrics {
     pub(super) fn renewal(&self, _: RenewalEnd) {}
 
     pub(super) fn margin(&self, _: Duration, _: Duration) {}
-}
-
-impl<'a> MeasuredAcquisition<'a> {
-    pub(super) fn new(Acquisition { beginning: Beginning(()), .. }: &'a Acquisition) -> Self {
-        Self(PhantomData)
-    }
-
-    pub(super) fn during<F>(self, acquiring: F) -> F {
-        acquiring
-    }
-
-    pub(super) fn waiter(self, _: Moment) -> WaiterMetrics<'a> {
-        WaiterMetrics(PhantomData)
-    }
-}
-
-impl WaiterMetrics<'_> {
-    pub(super) fn waits(&mut self) {}
-
-    pub(super) fn woken(&mut self) {}
-
-    pub(super) fn refused(&mut self) {}
-
-    pub(super) fn begins(&mut self, _: Entrance, _: bool, _: Moment) {}
 }

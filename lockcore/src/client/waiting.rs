@@ -8,13 +8,13 @@ use std::{
 };
 
 use super::{
-    acquire::Acquisition,
+    acquisition::Acquisition,
     answer::unless,
     cleanup::{Cleanup, OnDrop},
     held::Held,
     lanes::{HoldFacts, LaneCell, WaitFacts},
     listener::Heard,
-    measure::WaiterMetrics,
+    measured_acquisition::WaiterMetrics,
     outcome::Entrance,
     place::QueuePlace,
     release::ReleaseWork,
