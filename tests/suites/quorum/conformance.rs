@@ -13,7 +13,10 @@ use lockcore_testkit::{
 };
 use tokio::sync::Mutex;
 
-use crate::follow_clock;
+use crate::{
+    follow_clock,
+    ordered::{Ordered, Releases},
+};
 
 mod three_in_memory {
     use super::{MemoryFixture, conformance_tests};
@@ -82,25 +85,31 @@ async fn left_at(servers: &[RedisServer], name: &LockName) -> Vec<String> {
     left
 }
 
-pub(crate) struct ServerFixture(Arc<[RedisServer; 5]>);
+pub(crate) struct ServerFixture {
+    servers: Arc<[RedisServer; 5]>,
+    releases: [Releases; 5],
+}
 
 impl Fixture for ServerFixture {
     type Backend = Quorum;
 
     async fn set_up() -> Self {
-        Self(servers().await)
+        Self { servers: servers().await, releases: Default::default() }
     }
 
     async fn client(&self) -> Quorum {
-        let urls = self.0.iter().map(RedisServer::url);
-        let members = urls.fold(Quorum::builder(), |members, url| {
-            members.member_from(move || RedisBackend::connect(url.clone()))
+        let members = self.servers.iter().map(RedisServer::url).zip(self.releases.clone());
+        let members = members.fold(Quorum::builder(), |members, (url, releases)| {
+            members.member_from(move || {
+                let (connecting, releases) = (RedisBackend::connect(url.clone()), releases.clone());
+                async move { Ok(Ordered::new(connecting.await?, &releases)) }
+            })
         });
         members.connect().await.unwrap()
     }
 
     async fn left_behind(&self, name: &LockName) -> Vec<String> {
-        left_at(&self.0[..], name).await
+        left_at(&self.servers[..], name).await
     }
 }
 
@@ -112,7 +121,7 @@ impl Fixture for Interrupted {
 
     async fn set_up() -> Self {
         let (fixture, mut proxies) = (ServerFixture::set_up().await, Vec::new());
-        for server in &fixture.0[..3] {
+        for server in &fixture.servers[..3] {
             proxies.push(Proxy::start(server.port()).await.unwrap());
         }
         Self(fixture, proxies)
@@ -161,6 +170,7 @@ pub(crate) struct MixedFixture {
     memory: MemoryBackend,
     redis: Arc<[RedisServer; 5]>,
     postgres: Arc<PostgresServer>,
+    releases: [Releases; 3],
 }
 
 impl Fixture for MixedFixture {
@@ -177,16 +187,19 @@ impl Fixture for MixedFixture {
             *follows = Arc::downgrade(&postgres);
         }
         drop(follows);
-        Self { memory, redis, postgres }
+        Self { memory, redis, postgres, releases: Default::default() }
     }
 
     async fn client(&self) -> Quorum {
         // All clients of a case stay connected until its end, and some cases have a hundred.
         let postgres = PostgresBackend::builder(self.postgres.url()).connections(1).connect();
+        let redis = RedisBackend::connect(self.redis[0].url());
+        let (redis, postgres) = (redis.await.unwrap(), postgres.await.unwrap());
+        let [in_memory, in_redis, in_postgres] = &self.releases;
         Quorum::builder()
-            .member(self.memory.clone())
-            .member(RedisBackend::connect(self.redis[0].url()).await.unwrap())
-            .shared_member(Arc::new(postgres.await.unwrap()))
+            .member(Ordered::new(self.memory.clone(), in_memory))
+            .member(Ordered::new(redis, in_redis))
+            .shared_member(Arc::new(Ordered::new(postgres, in_postgres)))
             .build()
             .unwrap()
     }

@@ -14,6 +14,7 @@ mod directory;
 mod faults;
 mod late;
 mod members;
+mod ordered;
 mod random;
 mod servers;
 mod splits;
