@@ -65,7 +65,7 @@ impl Client {
         let _ = tokio::time::timeout(CUT_OFF, self.leaving.none()).await;
         self.leftover().remove().await;
         self.background.dismiss();
-        self.measure.publish();
+        self.measure.publish_apart().await;
         if !is_done {
             result = result.and(Err(self.unconfirmed().into()));
         }

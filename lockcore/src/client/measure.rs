@@ -5,8 +5,9 @@
 //! handle is kept, so that nothing is looked up after that. Metrics that alerts count from zero are
 //! registered when the client is created: the first value of a series is no increase.
 //!
-//! Frequent events are entered into a ledger, which the background task reports to the recorder
-//! within a second. Where no background task runs, the thread that makes an entry reports it.
+//! Frequent events are entered into a ledger, which the background task has reported to the recorder
+//! within a second, on a thread that may be blocked. Where no background task runs, the thread that
+//! makes an entry reports it.
 //!
 //! A flag tells the background task of entries. The thread that makes an entry raises it
 //! afterwards, unless it is up; who takes the entries lowers it before. To keep the entry cheap,
@@ -16,6 +17,7 @@
 
 use std::{
     array, fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError,
         atomic::{AtomicBool, Ordering},
@@ -35,8 +37,8 @@ use super::{
         CallMeters, ModeMeters, NameGroup, OPERATIONS, RENEWALS, counter, describe, histogram,
     },
     outcome::{BackendCall, Entrance, RenewalEnd},
-    reporting::Reporting,
     timed::Timed,
+    within::Within,
 };
 use crate::{LockName, LossReason, Mode};
 
@@ -244,9 +246,38 @@ impl ClientMetrics {
         self.0.publish(|reporting| Some(reporting.lock().unwrap_or_else(PoisonError::into_inner)));
     }
 
+    /// As [`publish`](Self::publish), on a thread that may be blocked: that of a task must not wait
+    /// for a slow recorder, because others may be needed on it, renewals among them.
+    pub(super) async fn publish_apart(&self) {
+        self.apart(Self::publish).await;
+    }
+
+    /// As [`publish_apart`](Self::publish_apart), unless another thread reports. Then the entries
+    /// are due at the next look.
+    pub(super) async fn try_publish_apart(self) {
+        self.apart(Self::try_publish).await;
+    }
+
+    /// Runs `report` on a thread that may be blocked, or on this one if there is none: it cannot be
+    /// started, or the runtime ends.
+    async fn apart(&self, report: fn(&Self)) {
+        let measure = self.clone();
+        // Without a thread, tokio panics.
+        let reporting = catch_unwind(AssertUnwindSafe(|| {
+            tokio::task::spawn_blocking(move || report(&measure))
+        }));
+        let is_done = match reporting {
+            Ok(reporting) => reporting.await.is_ok(),
+            Err(_) => false,
+        };
+        if !is_done {
+            report(self);
+        }
+    }
+
     /// Reports the entries to the recorder, unless another thread does. Then they are due at the
     /// next look.
-    pub(super) fn try_publish(&self) {
+    fn try_publish(&self) {
         self.0.publish(|reporting| match reporting.try_lock() {
             Ok(one) => Some(one),
             Err(TryLockError::Poisoned(one)) => Some(one.into_inner()),
@@ -319,12 +350,11 @@ impl ClientMetrics {
 }
 
 impl Measures {
-    /// Reports the entries to the recorder. One thread at a time does, because it has taken
-    /// beginnings whose ends another one would take. `lock` makes sure of that.
+    /// Reports the entries to the recorder. `lock` makes sure that one thread at a time does:
+    /// another one could report the end of a hold before its beginning.
     fn publish<'a>(&'a self, lock: impl FnOnce(&'a Mutex<()>) -> Option<MutexGuard<'a, ()>>) {
-        // If the recorder uses locks, each of its entries would be followed by another one.
-        let reporting = Reporting::begin();
-        let one = reporting.as_ref().and_then(|_| lock(&self.reporting));
+        let within = Within::report();
+        let one = within.as_ref().and_then(|_| lock(&self.reporting));
         if one.is_some() {
             return self.publish_all();
         }
@@ -511,6 +541,19 @@ mod tests {
         drop(metrics);
         let names = registered.recorded.names.lock().unwrap();
         assert_eq!(*names, ["lockcore_acquire_seconds", "lockcore_hold_seconds"]);
+    }
+
+    /// The recorder may use locks, more than once.
+    #[test]
+    fn a_thread_does_not_report_within_its_report() {
+        let registered = Registered::default();
+        let (metrics, ..) = entered(&registered);
+        let within = metrics.clone();
+        let before = move || (0..2).for_each(|_| within.publish());
+        *registered.recorded.before.lock().unwrap() = Some(Box::new(before));
+        metrics.publish();
+        assert_eq!(registered.times(), 1);
+        assert!(metrics.is_due());
     }
 
     /// The background task would try again without end.

@@ -12,6 +12,7 @@ use super::{
     foreign::foreign,
     ledger::{MetricsLedger, Urgency},
     measure::AcquireEnd,
+    within::Within,
 };
 use crate::Mode;
 
@@ -169,9 +170,10 @@ pub(super) fn histogram(name: &'static str, labels: &[(&'static str, &'static st
 }
 
 /// The value in `cell`, created if necessary. It is created while no thread waits for the cell,
-/// because the recorder's code creates it.
+/// because the recorder's code creates it. `None` within that code.
 fn kept<T>(cell: &OnceLock<T>, make: impl FnOnce() -> T) -> Option<&T> {
     if cell.get().is_none() {
+        let _within = Within::registration()?;
         // Another thread may have set the same value first.
         let _ = cell.set(make());
     }

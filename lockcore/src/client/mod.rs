@@ -43,8 +43,6 @@ mod presence;
 mod records;
 mod release;
 mod report;
-#[cfg(feature = "metrics")]
-mod reporting;
 mod scan;
 mod shared;
 mod survey;
@@ -55,6 +53,8 @@ mod waiters;
 mod waiting;
 mod watch;
 mod watchdog;
+#[cfg(feature = "metrics")]
+mod within;
 
 use std::sync::Arc;
 

@@ -33,7 +33,7 @@ const SUSPENSION_CHECK: Duration = Duration::from_secs(1);
 /// The body of the background task of a client.
 pub(super) fn serve(client: Weak<Client>, jobs: UnboundedReceiver<Job>) -> Job {
     Box::pin(async move {
-        let Some((tools, record)) =
+        let Some((mut tools, record)) =
             client.upgrade().map(|client| (Tools::of(&client), client.leftover()))
         else {
             return;
@@ -42,6 +42,8 @@ pub(super) fn serve(client: Weak<Client>, jobs: UnboundedReceiver<Job>) -> Job {
         let mut writes = JoinSet::new();
         serve_until_gone(client, &tools, jobs, &mut writes).await;
         record.remove().await;
+        tools.measure.publish_apart().await;
+        tools.are_reported = true;
     })
 }
 
@@ -50,19 +52,28 @@ struct Tools {
     calendar: Arc<Calendar>,
     clock: Clock,
     measure: ClientMetrics,
+    /// Set once the last measurements are reported.
+    are_reported: bool,
 }
 
 impl Tools {
     fn of(client: &Client) -> Self {
         let Client { calendar, clock, measure, .. } = client;
-        Self { calendar: calendar.clone(), clock: clock.clone(), measure: measure.clone() }
+        Self {
+            calendar: calendar.clone(),
+            clock: clock.clone(),
+            measure: measure.clone(),
+            are_reported: false,
+        }
     }
 }
 
 impl Drop for Tools {
     /// Runs whatever ends the task, even the end of its runtime.
     fn drop(&mut self) {
-        self.measure.publish();
+        if !self.are_reported {
+            self.measure.publish();
+        }
     }
 }
 
@@ -73,7 +84,7 @@ async fn serve_until_gone(
     writes: &mut JoinSet<()>,
 ) {
     // Renewals end with this task, since nothing is held any more.
-    let Tools { calendar, clock, measure } = tools;
+    let Tools { calendar, clock, measure, .. } = tools;
     let mut renewals = JoinSet::new();
     let mut work = JoinSet::new();
     let mut suspended = clock.suspended();
@@ -115,19 +126,18 @@ async fn serve_until_gone(
     while work.join_next().await.is_some() {}
 }
 
-/// Reports measurements to the recorder, if some are due and that is not under way. In a task of
-/// its own, because a slow recorder must not delay renewals.
+/// Reports measurements to the recorder, if some are due and that is not under way. A slow recorder
+/// must not delay renewals.
 fn report(reports: &mut JoinSet<()>, measure: &ClientMetrics, are_due: fn(&ClientMetrics) -> bool) {
     if reports.is_empty() && are_due(measure) {
-        let measure = measure.clone();
-        reports.spawn(async move { measure.try_publish() });
+        reports.spawn(measure.clone().try_publish_apart());
     }
 }
 
 /// Resolves when a lane is due, and every second while any lane has an appointment, anybody waits
 /// or something was measured. `tick` is the end of the current second.
 fn next_due(tools: &Tools, tick: &mut Option<Moment>) -> impl Future<Output = ()> + use<> {
-    let Tools { calendar, clock, measure } = tools;
+    let Tools { calendar, clock, measure, .. } = tools;
     let next = *tick.get_or_insert_with(|| clock.now().after(SUSPENSION_CHECK));
     let ticks = calendar.is_watched() || measure.has_entries();
     let due = calendar.look_next(next).or_else(|| ticks.then_some(next));
@@ -238,21 +248,18 @@ impl Client {
             Err(error) => vec![RenewOutcome::Failed(error); renewals.len()],
         };
         let now = self.clock.now();
-        for ((cell, hold, lease), answer) in renewals.into_iter().zip(answers) {
+        let answered = renewals.into_iter().zip(answers);
+        let (renewed, others): (Vec<_>, Vec<_>) =
+            answered.partition(|(_, answer)| matches!(answer, RenewOutcome::Renewed));
+        // These first, and no report before that: a report runs code of the user, which may be
+        // slow, and a hold whose renewal is not noted is lost.
+        let renewed: Vec<_> = renewed
+            .into_iter()
+            .map(|((cell, hold, lease), _)| (self.renewed(&cell, hold, lease, sent), lease))
+            .collect();
+        for ((cell, hold, lease), answer) in others {
             match answer {
-                RenewOutcome::Renewed => {
-                    let deadline = self.with(&cell, |lane, fx| {
-                        let renewed = lane.hold(hold);
-                        let deadline =
-                            renewed.and_then(|hold| deadline_of_lease(hold, lease, sent));
-                        lane.renewed(hold, lease, sent, fx);
-                        if let Some(hold) = lane.hold_mut(hold) {
-                            hold.facts.renewal_fails = false;
-                        }
-                        deadline
-                    });
-                    self.report_renewed(deadline, lease, now);
-                }
+                RenewOutcome::Renewed => {}
                 RenewOutcome::NotHeld => {
                     self.with(&cell, |lane, fx| lane.gone(hold, fx));
                     self.report_gone();
@@ -262,6 +269,29 @@ impl Client {
                 }
             }
         }
+        for (deadline, lease) in renewed {
+            self.report_renewed(deadline, lease, now);
+        }
+    }
+
+    /// Notes a renewal. Returns the deadline before it, as far as that is
+    /// [reported](Self::report_renewed).
+    fn renewed(
+        self: &Arc<Self>,
+        cell: &Arc<LaneCell>,
+        hold: HoldNumber,
+        lease: Duration,
+        sent: Moment,
+    ) -> Option<Moment> {
+        self.with(cell, |lane, fx| {
+            let renewed = lane.hold(hold);
+            let deadline = renewed.and_then(|hold| deadline_of_lease(hold, lease, sent));
+            lane.renewed(hold, lease, sent, fx);
+            if let Some(hold) = lane.hold_mut(hold) {
+                hold.facts.renewal_fails = false;
+            }
+            deadline
+        })
     }
 
     fn renewal_failed(

@@ -13,4 +13,5 @@ mod figures;
 mod groups;
 mod holding;
 mod recorders;
+mod slow;
 mod telling;

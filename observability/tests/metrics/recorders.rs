@@ -1,10 +1,14 @@
 //! Recorders that panic, or call lockcore: both are user code.
 
 use std::{
+    cell::Cell,
+    future::Future,
+    pin::pin,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicUsize, Ordering},
     },
+    task::{Context, Waker},
     time::Duration,
 };
 
@@ -17,71 +21,71 @@ use metrics::{
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Calls `then` for everything that is recorded.
-struct Hostile<F> {
-    then: Arc<F>,
+/// Calls `then` for everything that is recorded, with the name of the metric.
+pub(crate) struct Hostile<F> {
+    pub(crate) then: Arc<F>,
     /// `true` to call it also when a metric is registered.
-    registers: bool,
+    pub(crate) registers: bool,
 }
 
-impl<F: Fn() + Send + Sync> Hostile<F> {
-    fn registered(&self) -> Arc<Handle<F>> {
+impl<F: Fn(&str) + Send + Sync> Hostile<F> {
+    fn registered(&self, key: &Key) -> Arc<Handle<F>> {
         if self.registers {
-            (self.then)();
+            (self.then)(key.name());
         }
-        Arc::new(Handle(self.then.clone()))
+        Arc::new(Handle(self.then.clone(), key.name().to_owned()))
     }
 }
 
-struct Handle<F>(Arc<F>);
+struct Handle<F>(Arc<F>, String);
 
-impl<F: Fn()> CounterFn for Handle<F> {
+impl<F: Fn(&str)> CounterFn for Handle<F> {
     fn increment(&self, _: u64) {
-        (self.0)();
+        (self.0)(&self.1);
     }
 
     fn absolute(&self, _: u64) {
-        (self.0)();
+        (self.0)(&self.1);
     }
 }
 
-impl<F: Fn()> GaugeFn for Handle<F> {
+impl<F: Fn(&str)> GaugeFn for Handle<F> {
     fn increment(&self, _: f64) {
-        (self.0)();
+        (self.0)(&self.1);
     }
 
     fn decrement(&self, _: f64) {
-        (self.0)();
+        (self.0)(&self.1);
     }
 
     fn set(&self, _: f64) {
-        (self.0)();
+        (self.0)(&self.1);
     }
 }
 
-impl<F: Fn()> HistogramFn for Handle<F> {
+impl<F: Fn(&str)> HistogramFn for Handle<F> {
     fn record(&self, _: f64) {
-        (self.0)();
+        (self.0)(&self.1);
     }
 }
 
-impl<F: Fn() + Send + Sync + 'static> Recorder for Hostile<F> {
+impl<F: Fn(&str) + Send + Sync + 'static> Recorder for Hostile<F> {
     fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
 
     fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
 
     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
 
-    fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
-        Counter::from_arc(self.registered())
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        Counter::from_arc(self.registered(key))
     }
 
-    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
-        Gauge::from_arc(self.registered())
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::from_arc(self.registered(key))
     }
 
-    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
-        Histogram::from_arc(self.registered())
+    fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::from_arc(self.registered(key))
     }
 }
 
@@ -116,7 +120,7 @@ fn survive(then: impl Fn(Option<&Locks>) + Send + Sync + 'static, registers: boo
     let client = Arc::new(OnceLock::new());
     let then = {
         let client = client.clone();
-        move || then(client.get())
+        move |_: &str| then(client.get())
     };
     let recorder = Hostile { then: Arc::new(then), registers };
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -156,4 +160,29 @@ fn a_recorder_may_use_locks_of_the_client_that_it_records() {
     };
     survive(then, false);
     assert!(told.load(Ordering::Relaxed) > 20, "{told:?}");
+}
+
+#[test]
+fn a_recorder_may_use_a_lock_while_it_registers() {
+    thread_local! {
+        static DEPTH: Cell<usize> = const { Cell::new(0) };
+    }
+    let deepest = Arc::new(AtomicUsize::new(0));
+    let most = deepest.clone();
+    let then = move |locks: Option<&Locks>| {
+        let Some(locks) = locks else { return };
+        let depth = DEPTH.get() + 1;
+        most.fetch_max(depth, Ordering::Relaxed);
+        assert!(depth < 20, "it registers within its registration");
+        DEPTH.set(depth);
+        poll_once(locks.lock("of the recorder").try_acquire());
+        DEPTH.set(depth - 1);
+    };
+    survive(then, true);
+    assert!((1..10).contains(&deepest.load(Ordering::Relaxed)), "{deepest:?}");
+}
+
+/// Polls `future`, and drops it.
+fn poll_once(future: impl Future) {
+    let _ = pin!(future).poll(&mut Context::from_waker(Waker::noop()));
 }

@@ -1,0 +1,149 @@
+//! Recorders that take their time.
+
+use std::{
+    future::Future,
+    sync::{Arc, Mutex, OnceLock, mpsc},
+    time::Duration,
+};
+
+use lockcore::{LockGuard, Locks, LocksBuilder};
+use lockcore_memory::MemoryBackend;
+use tokio::{
+    runtime::Builder,
+    sync::mpsc::{UnboundedSender, unbounded_channel},
+    time::{sleep, timeout},
+};
+
+use crate::recorders::Hostile;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A client that calls `then` for everything that is recorded of exclusive locks, with the name of
+/// the metric.
+fn client(locks: LocksBuilder, then: impl Fn(&str) + Send + Sync + 'static) -> Locks {
+    let recorder = Hostile { then: Arc::new(then), registers: false };
+    // Other threads have no recorder: what is recorded is registered here.
+    metrics::with_local_recorder(&recorder, || {
+        let locks = locks.build().unwrap();
+        let registering = async {
+            locks.lock("registered").acquire().await.unwrap().release().await.unwrap();
+        };
+        Builder::new_current_thread().enable_all().build().unwrap().block_on(registering);
+        locks
+    })
+}
+
+/// Runs `test` in a task, on a runtime with one thread and on one with several.
+fn on_all_runtimes<F>(test: impl Fn() -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    for mut runtime in [Builder::new_current_thread(), Builder::new_multi_thread()] {
+        let runtime = runtime.worker_threads(2).enable_all().build().unwrap();
+        let test = test();
+        runtime.block_on(async { tokio::spawn(test).await.unwrap() });
+    }
+}
+
+/// While the recorder waits for an answer of the test, it holds up the thread that reports.
+#[derive(Default)]
+struct Question(OnceLock<UnboundedSender<mpsc::Sender<()>>>);
+
+impl Question {
+    /// Asks once. Panics if there is no answer.
+    fn ask(&self) {
+        let Some(questions) = self.0.get() else { return };
+        let (answer, is_answered) = mpsc::channel();
+        if questions.send(answer).is_ok() {
+            is_answered.recv_timeout(SECOND * 20).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_slow_report_delays_no_renewal() {
+    on_all_runtimes(|| {
+        let ((renewed, mut renewals), question) = (unbounded_channel(), Arc::<Question>::default());
+        let asking = question.clone();
+        let then = move |metric: &str| match metric {
+            "lockcore_acquire_seconds" => asking.ask(),
+            "lockcore_renewals_total" => renewed.send(()).unwrap(),
+            _ => {}
+        };
+        let locks = client(Locks::builder(MemoryBackend::new()).lease(SECOND * 6), then);
+        async move {
+            let (questions, mut asked) = unbounded_channel();
+            question.0.set(questions).unwrap();
+            let guard = locks.lock("a").acquire().await.unwrap();
+            let answer = timeout(SECOND * 10, asked.recv()).await.unwrap().unwrap();
+            asked.close();
+            timeout(SECOND * 10, renewals.recv()).await.unwrap().unwrap();
+            assert!(guard.is_held());
+            answer.send(()).unwrap();
+        }
+    });
+}
+
+#[test]
+fn close_waits_for_the_recorder_without_a_thread_of_the_runtime() {
+    on_all_runtimes(|| {
+        let (question, answered) = (Arc::<Question>::default(), Arc::<OnceLock<()>>::default());
+        let (asking, answers) = (question.clone(), answered.clone());
+        let then = move |metric: &str| {
+            if metric == "lockcore_hold_seconds" {
+                asking.ask();
+                let _ = answers.set(());
+            }
+        };
+        let locks = client(Locks::builder(MemoryBackend::new()), then);
+        async move {
+            locks.lock("a").acquire().await.unwrap().release().await.unwrap();
+            let (questions, mut asked) = unbounded_channel();
+            question.0.set(questions).unwrap();
+            let closing = [locks.clone(), locks.clone()].map(|locks| {
+                let answered = answered.clone();
+                tokio::spawn(async move {
+                    locks.close().await.unwrap();
+                    assert_eq!(answered.get(), Some(&()));
+                })
+            });
+            let answer = timeout(SECOND * 10, asked.recv()).await.unwrap().unwrap();
+            asked.close();
+            // Both closings, and whatever else is left, before the answer.
+            sleep(SECOND / 10).await;
+            assert!(!closing.iter().any(|closing| closing.is_finished()));
+            answer.send(()).unwrap();
+            for closing in closing {
+                timeout(SECOND * 10, closing).await.unwrap().unwrap();
+            }
+        }
+    });
+}
+
+/// The hold whose renewal is reported last would be lost if the recorder was slow.
+#[test]
+fn all_renewals_count_before_the_first_is_reported() {
+    let guards = Arc::<Mutex<Vec<LockGuard>>>::default();
+    let left = Arc::<OnceLock<Vec<Duration>>>::default();
+    let then = {
+        let (guards, left) = (guards.clone(), left.clone());
+        move |metric: &str| {
+            if metric == "lockcore_renewals_total" {
+                let guards = guards.lock().unwrap();
+                left.get_or_init(|| guards.iter().map(LockGuard::remaining).collect());
+            }
+        }
+    };
+    let locks = client(Locks::builder(MemoryBackend::new()).lease(SECOND * 30), then);
+    let runtime = Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        for number in 0..10 {
+            let guard = locks.lock(format!("{number}")).acquire().await.unwrap();
+            guards.lock().unwrap().push(guard);
+        }
+        sleep(SECOND * 11).await;
+        let left = left.get().unwrap();
+        assert!(left.len() == 10 && left.iter().all(|left| *left > SECOND * 25), "{left:?}");
+        guards.lock().unwrap().clear();
+    });
+}
