@@ -5,7 +5,7 @@
 //! handle is kept, so that nothing is looked up after that. Metrics that alerts count from zero are
 //! registered when the client is created: the first value of a series is no increase.
 //!
-//! Frequent events are entered into a ledger, which the background task has reported to the recorder
+//! Frequent events are entered into a ledger. The background task has them reported to the recorder
 //! within a second, on a thread that may be blocked. Where no background task runs, the thread that
 //! makes an entry reports it.
 //!
@@ -28,6 +28,7 @@ use std::{
 use hashbrown::HashMap;
 use metrics::{Counter, Histogram};
 use rustc_hash::FxBuildHasher;
+use tokio::{task::spawn_blocking, time::timeout};
 
 use super::{
     foreign::foreign,
@@ -46,6 +47,9 @@ pub(crate) use super::measured_call::MeasuredAnswer;
 
 /// The most groups of names that are measured separately. All further groups are counted as one.
 const MOST_GROUPS: usize = 100;
+
+/// How long a report waits for a thread.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The group of all names beyond that number.
 const OTHER: &str = "other";
@@ -258,21 +262,27 @@ impl ClientMetrics {
         self.apart(Self::try_publish).await;
     }
 
-    /// Runs `report` on a thread that may be blocked, or on this one if there is none: it cannot be
-    /// started, or the runtime ends.
+    /// Runs `report` on a thread that may be blocked. If there is none, it runs on this one: none
+    /// can be started, all are in use for longer than [`PATIENCE`], or the runtime ends.
     async fn apart(&self, report: fn(&Self)) {
-        let measure = self.clone();
-        // Without a thread, tokio panics.
-        let reporting = catch_unwind(AssertUnwindSafe(|| {
-            tokio::task::spawn_blocking(move || report(&measure))
-        }));
-        let is_done = match reporting {
-            Ok(reporting) => reporting.await.is_ok(),
-            Err(_) => false,
+        let (measure, has_begun) = (self.clone(), Arc::new(AtomicBool::new(false)));
+        let report_once = {
+            let has_begun = has_begun.clone();
+            move || {
+                if !has_begun.swap(true, Ordering::SeqCst) {
+                    report(&measure);
+                }
+            }
         };
-        if !is_done {
-            report(self);
+        let apart = report_once.clone();
+        // Tokio panics if no thread can be started.
+        let Ok(mut apart) = catch_unwind(AssertUnwindSafe(|| spawn_blocking(apart))) else {
+            return report_once();
+        };
+        if timeout(PATIENCE, &mut apart).await.is_err() && has_begun.load(Ordering::SeqCst) {
+            let _ = apart.await;
         }
+        report_once();
     }
 
     /// Reports the entries to the recorder, unless another thread does. Then they are due at the

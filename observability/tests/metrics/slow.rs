@@ -2,7 +2,11 @@
 
 use std::{
     future::Future,
-    sync::{Arc, Mutex, OnceLock, mpsc},
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     time::Duration,
 };
 
@@ -18,9 +22,18 @@ use crate::recorders::Hostile;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A client that calls `then` for everything that is recorded of exclusive locks, with the name of
-/// the metric.
+/// A client that calls `then` for everything that is recorded of exclusive locks from now on, with
+/// the name of the metric.
 fn client(locks: LocksBuilder, then: impl Fn(&str) + Send + Sync + 'static) -> Locks {
+    let is_made = Arc::new(AtomicBool::new(false));
+    let then = {
+        let is_made = is_made.clone();
+        move |metric: &str| {
+            if is_made.load(Ordering::SeqCst) {
+                then(metric);
+            }
+        }
+    };
     let recorder = Hostile { then: Arc::new(then), registers: false };
     // Other threads have no recorder: what is recorded is registered here.
     metrics::with_local_recorder(&recorder, || {
@@ -29,6 +42,7 @@ fn client(locks: LocksBuilder, then: impl Fn(&str) + Send + Sync + 'static) -> L
             locks.lock("registered").acquire().await.unwrap().release().await.unwrap();
         };
         Builder::new_current_thread().enable_all().build().unwrap().block_on(registering);
+        is_made.store(true, Ordering::SeqCst);
         locks
     })
 }
@@ -117,6 +131,31 @@ fn close_waits_for_the_recorder_without_a_thread_of_the_runtime() {
                 timeout(SECOND * 10, closing).await.unwrap().unwrap();
             }
         }
+    });
+}
+
+#[test]
+fn close_reports_although_all_threads_for_blocking_work_are_in_use() {
+    let told = Arc::<OnceLock<()>>::default();
+    let then = {
+        let told = told.clone();
+        move |metric: &str| {
+            if metric == "lockcore_hold_seconds" {
+                let _ = told.set(());
+            }
+        }
+    };
+    let locks = client(Locks::builder(MemoryBackend::new()), then);
+    let runtime =
+        Builder::new_current_thread().enable_all().max_blocking_threads(1).build().unwrap();
+    runtime.block_on(async {
+        let (end, is_over) = mpsc::channel::<()>();
+        let working = tokio::task::spawn_blocking(move || is_over.recv());
+        locks.lock("a").acquire().await.unwrap().release().await.unwrap();
+        timeout(SECOND * 10, locks.close()).await.unwrap().unwrap();
+        assert_eq!(told.get(), Some(&()));
+        drop(end);
+        working.await.unwrap().unwrap_err();
     });
 }
 
