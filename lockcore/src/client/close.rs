@@ -23,6 +23,9 @@ use crate::{
 /// it no longer.
 const CUT_OFF: Duration = Duration::from_secs(1);
 
+/// How long `close()` waits for the recorder of the metrics.
+const RECORDER: Duration = Duration::from_secs(10);
+
 /// The live holds of a lane, each with its mode and the time since which it was held.
 fn live<W>(lane: &Lane<W, HoldFacts>, now: Moment) -> SmallVec<[(Mode, Moment); 1]> {
     let live = lane.holds().iter().filter(|hold| hold.is_live(now));
@@ -65,7 +68,7 @@ impl Client {
         let _ = tokio::time::timeout(CUT_OFF, self.leaving.none()).await;
         self.leftover().remove().await;
         self.background.dismiss();
-        self.measure.publish_apart().await;
+        let _ = tokio::time::timeout(RECORDER, self.measure.publish_all()).await;
         if !is_done {
             result = result.and(Err(self.unconfirmed().into()));
         }

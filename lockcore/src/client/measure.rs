@@ -6,7 +6,7 @@
 //! registered when the client is created: the first value of a series is no increase.
 //!
 //! Frequent events are entered into a ledger. The background task has them reported to the recorder
-//! within a second, on a thread that may be blocked. Where no background task runs, the thread that
+//! within a second, on a thread for blocking work. Where no background task runs, the thread that
 //! makes an entry reports it.
 //!
 //! A flag tells the background task of entries. The thread that makes an entry raises it
@@ -18,8 +18,9 @@
 use std::{
     array, fmt,
     panic::{AssertUnwindSafe, catch_unwind},
+    pin::pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError,
+        Arc, Mutex, PoisonError, RwLock, TryLockError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -28,7 +29,7 @@ use std::{
 use hashbrown::HashMap;
 use metrics::{Counter, Histogram};
 use rustc_hash::FxBuildHasher;
-use tokio::{task::spawn_blocking, time::timeout};
+use tokio::{sync::Notify, task::spawn_blocking, time::timeout};
 
 use super::{
     foreign::foreign,
@@ -47,6 +48,9 @@ pub(crate) use super::measured_call::MeasuredAnswer;
 
 /// The most groups of names that are measured separately. All further groups are counted as one.
 const MOST_GROUPS: usize = 100;
+
+/// The most reports that a thread makes in a row because others leave theirs to it.
+const MOST_ROUNDS: usize = 100;
 
 /// How long a report waits for a thread.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -120,6 +124,10 @@ struct Measures {
     look_again: AtomicBool,
     /// Held by the thread that reports.
     reporting: Mutex<()>,
+    /// Set if that thread has to report once more.
+    again: AtomicBool,
+    /// Signals the end of a report.
+    ended: Notify,
 }
 
 impl fmt::Debug for ClientMetrics {
@@ -159,6 +167,8 @@ impl ClientMetrics {
             is_urgent: AtomicBool::new(false),
             look_again: AtomicBool::new(false),
             reporting: Mutex::default(),
+            again: AtomicBool::new(false),
+            ended: Notify::new(),
         }))
     }
 
@@ -182,19 +192,17 @@ impl ClientMetrics {
         if count >= MOST_GROUPS && label != OTHER {
             return self.group(OTHER);
         }
-        let made = Arc::new(NameGroup::new(Some(label)));
-        made.lost();
         let mut groups = self.0.groups.write().unwrap_or_else(PoisonError::into_inner);
-        // Other threads may have added groups meanwhile, this one included.
+        // Other threads may have added groups meanwhile.
         if groups.len() >= MOST_GROUPS && label != OTHER && !groups.contains_key(label) {
             drop(groups);
             return self.group(OTHER);
         }
-        let group = groups.entry(label).or_insert_with(|| made.clone()).clone();
-        // The handles of a group that came second are code of the user, so they are dropped outside
-        // of the lock.
+        let group = groups.entry(label).or_insert_with(|| Arc::new(NameGroup::new(Some(label))));
+        let group = group.clone();
+        // Before the recorder's code, which may use locks of this group.
         drop(groups);
-        drop(made);
+        group.lost();
         group
     }
 
@@ -205,18 +213,15 @@ impl ClientMetrics {
         mode: Mode,
         entry: impl FnOnce(&ModeMeters) -> Urgency,
     ) {
-        self.of(name, |group| {
-            if let Some(meters) = group.mode(mode) {
-                self.entered(entry(meters));
-            }
-        });
+        self.of(name, |group| self.entered(entry(group.mode(mode))));
     }
 
     /// An entry was made, which has to be reported to the recorder.
     fn entered(&self, urgency: Urgency) {
         let Measures { wake, is_up, has_entries, is_urgent, .. } = &*self.0;
         if !is_up.load(Ordering::SeqCst) {
-            return self.publish();
+            self.publish();
+            return;
         }
         let flag = if urgency == Urgency::Soon { is_urgent } else { has_entries };
         if !flag.load(Ordering::SeqCst) && !flag.swap(true, Ordering::SeqCst) {
@@ -245,54 +250,53 @@ impl ClientMetrics {
         self.0.is_urgent.load(Ordering::SeqCst)
     }
 
-    /// Reports the entries to the recorder, once no other thread does.
+    /// Reports the entries to the recorder. If another thread does, that looks once more.
     pub(super) fn publish(&self) {
-        self.0.publish(|reporting| Some(reporting.lock().unwrap_or_else(PoisonError::into_inner)));
+        self.0.publish();
     }
 
-    /// As [`publish`](Self::publish), on a thread that may be blocked: that of a task must not wait
-    /// for a slow recorder, because others may be needed on it, renewals among them.
-    pub(super) async fn publish_apart(&self) {
-        self.apart(Self::publish).await;
+    /// As [`publish`](Self::publish), on a thread for blocking work: a slow recorder must not hold
+    /// up the thread of a task, which others may need, renewals among them.
+    pub(super) async fn publish_apart(self) {
+        self.apart().await;
     }
 
-    /// As [`publish_apart`](Self::publish_apart), unless another thread reports. Then the entries
-    /// are due at the next look.
-    pub(super) async fn try_publish_apart(self) {
-        self.apart(Self::try_publish).await;
-    }
-
-    /// Runs `report` on a thread that may be blocked. If there is none, it runs on this one: none
-    /// can be started, all are in use for longer than [`PATIENCE`], or the runtime ends.
-    async fn apart(&self, report: fn(&Self)) {
-        let (measure, has_begun) = (self.clone(), Arc::new(AtomicBool::new(false)));
-        let report_once = {
-            let has_begun = has_begun.clone();
-            move || {
-                if !has_begun.swap(true, Ordering::SeqCst) {
-                    report(&measure);
-                }
-            }
-        };
-        let apart = report_once.clone();
-        // Tokio panics if no thread can be started.
-        let Ok(mut apart) = catch_unwind(AssertUnwindSafe(|| spawn_blocking(apart))) else {
-            return report_once();
-        };
-        if timeout(PATIENCE, &mut apart).await.is_err() && has_begun.load(Ordering::SeqCst) {
-            let _ = apart.await;
+    /// As [`publish_apart`](Self::publish_apart), and waits for a report of another thread.
+    pub(super) async fn publish_all(&self) {
+        if Within::is_reporting() {
+            // The recorder waits for this.
+            return self.publish();
         }
-        report_once();
+        loop {
+            let mut ended = pin!(self.0.ended.notified());
+            ended.as_mut().enable();
+            if self.apart().await {
+                return;
+            }
+            ended.await;
+        }
     }
 
-    /// Reports the entries to the recorder, unless another thread does. Then they are due at the
-    /// next look.
-    fn try_publish(&self) {
-        self.0.publish(|reporting| match reporting.try_lock() {
-            Ok(one) => Some(one),
-            Err(TryLockError::Poisoned(one)) => Some(one.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        });
+    /// Reports on a thread for blocking work, or on this one if none can be started, all are in use
+    /// for longer than [`PATIENCE`], or the runtime ends. Returns `false` if another thread reports.
+    async fn apart(&self) -> bool {
+        let (measures, is_begun) = (self.0.clone(), Arc::new(AtomicBool::new(false)));
+        let begins = move || !is_begun.swap(true, Ordering::SeqCst);
+        let begins_apart = begins.clone();
+        // Tokio panics if no thread can be started.
+        let Ok(mut report) = catch_unwind(AssertUnwindSafe(|| {
+            spawn_blocking(move || begins_apart() && measures.publish())
+        })) else {
+            return self.0.publish();
+        };
+        let reported = timeout(PATIENCE, &mut report).await;
+        if begins() {
+            return self.0.publish();
+        }
+        match reported {
+            Ok(reported) => reported.unwrap_or(true),
+            Err(_) => report.await.unwrap_or(true),
+        }
     }
 
     fn ended_so(&self, name: &LockName, mode: Mode, end: AcquireEnd, took: Duration) {
@@ -306,7 +310,7 @@ impl ClientMetrics {
 
     pub(super) fn answered(&self, operation: BackendCall, end: AnswerEnd, took: Duration) {
         let meters = &self.0.calls[operation as usize];
-        self.entered(meters.time(end as usize, took));
+        self.entered(meters.answered(end, took));
     }
 
     /// An owner that is inside entered once more, without a request.
@@ -360,21 +364,43 @@ impl ClientMetrics {
 }
 
 impl Measures {
-    /// Reports the entries to the recorder. `lock` makes sure that one thread at a time does:
-    /// another one could report the end of a hold before its beginning.
-    fn publish<'a>(&'a self, lock: impl FnOnce(&'a Mutex<()>) -> Option<MutexGuard<'a, ()>>) {
-        let within = Within::report();
-        let one = within.as_ref().and_then(|_| lock(&self.reporting));
-        if one.is_some() {
-            return self.publish_all();
+    /// Reports the entries to the recorder. One thread at a time does: another one could report the
+    /// end of a hold before its beginning. Returns `false` if another thread does, which looks once
+    /// more afterwards.
+    fn publish(&self) -> bool {
+        let Self { is_urgent, has_entries, wake, again, reporting, ended, .. } = self;
+        let Some(_within) = Within::report() else {
+            // The recorder uses locks. A report at once would be followed by another one.
+            is_urgent.store(false, Ordering::SeqCst);
+            if !has_entries.swap(true, Ordering::SeqCst) {
+                wake();
+            }
+            return false;
+        };
+        again.store(true, Ordering::SeqCst);
+        for round in 0..MOST_ROUNDS {
+            let one = match reporting.try_lock() {
+                Ok(one) => one,
+                Err(TryLockError::Poisoned(one)) => one.into_inner(),
+                Err(TryLockError::WouldBlock) => {
+                    is_urgent.store(false, Ordering::SeqCst);
+                    return round > 0;
+                }
+            };
+            if again.swap(false, Ordering::SeqCst) {
+                self.report_entries();
+            }
+            drop(one);
+            ended.notify_waiters();
+            // Others that came meanwhile have left it to this thread.
+            if !again.load(Ordering::SeqCst) {
+                break;
+            }
         }
-        self.is_urgent.store(false, Ordering::SeqCst);
-        if !self.has_entries.swap(true, Ordering::SeqCst) {
-            (self.wake)();
-        }
+        true
     }
 
-    fn publish_all(&self) {
+    fn report_entries(&self) {
         let Self { all, groups, calls, has_entries, is_urgent, look_again, wake, .. } = self;
         // Before the look, because an entry that this misses sets it again.
         let lowered = [has_entries, is_urgent].map(|flag| flag.swap(false, Ordering::SeqCst));
@@ -389,22 +415,19 @@ impl Measures {
             groups.values().cloned().collect()
         };
         groups.iter().for_each(|group| group.publish());
-        calls.iter().for_each(|call| _ = call.publish());
+        calls.iter().for_each(|call| call.publish());
     }
 }
 
 impl Drop for Measures {
     fn drop(&mut self) {
-        self.publish_all();
+        self.report_entries();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        sync::{atomic::AtomicUsize, mpsc},
-        thread,
-    };
+    use std::{sync::atomic::AtomicUsize, thread};
 
     use metrics::{Gauge, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 
@@ -512,7 +535,7 @@ mod tests {
         metrics.publish();
         // The thread of this one had seen that the flag was up.
         metrics.of(&name, |group| {
-            let meters = group.mode(Mode::Exclusive).unwrap();
+            let meters = group.mode(Mode::Exclusive);
             meters.entry(AcquireEnd::Nested, Duration::ZERO);
         });
         assert_eq!((registered.times(), wakes.load(Ordering::SeqCst)), (1, 2));
@@ -524,31 +547,19 @@ mod tests {
     }
 
     #[test]
-    fn one_thread_at_a_time_reports() {
+    fn one_thread_at_a_time_reports_for_all() {
         let registered = Registered::default();
         let (metrics, name, _) = entered(&registered);
-        let ((reported, is_reported), (ended, has_ended)) = (mpsc::channel(), mpsc::channel());
         let other = {
             let metrics = metrics.clone();
             move || {
                 metrics.released(&name, Mode::Exclusive, Duration::ZERO);
-                ended.send(()).unwrap();
-                metrics.publish();
-                reported.send(()).unwrap();
+                assert!(!metrics.0.publish());
             }
         };
-        let before = move || {
-            thread::spawn(other);
-            has_ended.recv().unwrap();
-            // The other thread waits, and would not otherwise.
-            let other = is_reported.recv_timeout(Duration::from_millis(100));
-            assert_eq!(other, Err(mpsc::RecvTimeoutError::Timeout));
-        };
+        let before = move || thread::spawn(other).join().unwrap();
         *registered.recorded.before.lock().unwrap() = Some(Box::new(before));
-        metrics.publish();
-        // After the other thread.
-        metrics.publish();
-        drop(metrics);
+        assert!(metrics.0.publish());
         let names = registered.recorded.names.lock().unwrap();
         assert_eq!(*names, ["lockcore_acquire_seconds", "lockcore_hold_seconds"]);
     }
@@ -573,11 +584,11 @@ mod tests {
         let (metrics, ..) = entered(&registered);
         metrics.0.is_urgent.store(true, Ordering::SeqCst);
         let other = metrics.0.reporting.lock().unwrap();
-        metrics.try_publish();
+        assert!(!metrics.0.publish());
         assert_eq!(registered.times(), 0);
         assert!(!metrics.is_urgent() && metrics.is_due());
         drop(other);
-        metrics.try_publish();
+        assert!(metrics.0.publish());
         assert_eq!(registered.times(), 1);
     }
 

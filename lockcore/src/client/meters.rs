@@ -1,4 +1,4 @@
-//! [`NameGroup`] and [`Meters`]: handles of metrics, their registration, and the reports to the
+//! [`NameGroup`] and [`CallMeters`]: ledgers, the handles of their metrics, and the reports to the
 //! recorder.
 //!
 //! A recorder is code of the user. A panic in it ends here, and the handle that it failed to make
@@ -12,7 +12,7 @@ use super::{
     foreign::foreign,
     ledger::{MetricsLedger, Urgency},
     measure::AcquireEnd,
-    within::Within,
+    measured_call::AnswerEnd,
 };
 use crate::Mode;
 
@@ -36,50 +36,46 @@ pub(super) struct NameGroup {
     lost: OnceLock<[Counter; REASONS.len()]>,
 }
 
-/// Some histograms, with the times that were not reported yet.
-pub(super) struct Meters<const TIMES: usize> {
-    histograms: [Histogram; TIMES],
+/// The metrics of a mode. The times are those of [`ENTRIES`], and those of [`ENDS`] from [`HOLD`]
+/// on. The gauge of the ledger is the number of waiters.
+#[derive(Default)]
+pub(super) struct ModeMeters {
     ledger: MetricsLedger<TIMES>,
+    /// Nothing is reported until they are registered.
+    handles: OnceLock<ModeHandles>,
 }
 
-/// The metrics of a mode.
-pub(super) struct ModeMeters {
-    /// The histograms are those of [`ENTRIES`], and those of [`ENDS`] from [`HOLD`] on. The gauge
-    /// of the ledger is the number of waiters.
-    meters: Meters<{ ENTRIES.len() + ENDS.len() }>,
+struct ModeHandles {
+    histograms: [Histogram; TIMES],
     waiting: Gauge,
     held: Gauge,
 }
 
+const TIMES: usize = ENTRIES.len() + ENDS.len();
 const HOLD: usize = ENTRIES.len();
 
 /// The metrics of a call of the backend, for each of [`ANSWERS`].
-pub(super) type CallMeters = Meters<{ ANSWERS.len() }>;
+pub(super) struct CallMeters {
+    ledger: MetricsLedger<{ ANSWERS.len() }>,
+    histograms: [Histogram; ANSWERS.len()],
+}
 
-impl<const TIMES: usize> Meters<TIMES> {
-    fn new(histograms: [Histogram; TIMES]) -> Self {
-        Self { histograms, ledger: MetricsLedger::default() }
+/// Reports the times to the recorder, and returns how many there were for each histogram. They are
+/// all taken before that: the recorder takes its time.
+fn report<const TIMES: usize>(
+    ledger: &MetricsLedger<TIMES>,
+    histograms: &[Histogram; TIMES],
+) -> [usize; TIMES] {
+    let mut taken = array::from_fn::<Vec<_>, TIMES, _>(|_| Vec::new());
+    for (at, taken) in taken.iter_mut().enumerate().rev() {
+        taken.extend(ledger.take_times(at));
     }
-
-    /// Enters a time for the histogram `at`.
-    pub(super) fn time(&self, at: usize, took: Duration) -> Urgency {
-        self.ledger.time(at, took)
-    }
-
-    /// Reports the times to the recorder, and returns how many there were for each histogram. They
-    /// are all taken before that: the recorder takes its time.
-    pub(super) fn publish(&self) -> [usize; TIMES] {
-        let mut taken = array::from_fn::<Vec<_>, TIMES, _>(|_| Vec::new());
-        for (at, taken) in taken.iter_mut().enumerate().rev() {
-            taken.extend(self.ledger.take_times(at));
+    for (times, histogram) in taken.iter().zip(histograms) {
+        for (took, count) in times {
+            foreign(|| histogram.record_many(*took, *count));
         }
-        for (times, histogram) in taken.iter().zip(&self.histograms) {
-            for (took, count) in times {
-                foreign(|| histogram.record_many(*took, *count));
-            }
-        }
-        taken.map(|times| times.iter().map(|(_, count)| count).sum())
     }
+    taken.map(|times| times.iter().map(|(_, count)| count).sum())
 }
 
 impl CallMeters {
@@ -89,39 +85,50 @@ impl CallMeters {
             let labels = [("operation", OPERATIONS[at]), ("outcome", outcome)];
             histogram("lockcore_backend_seconds", &labels)
         };
-        Self::new(ANSWERS.map(histogram))
+        Self { ledger: MetricsLedger::default(), histograms: ANSWERS.map(histogram) }
+    }
+
+    /// A call was answered.
+    pub(super) fn answered(&self, answer: AnswerEnd, took: Duration) -> Urgency {
+        self.ledger.time(answer as usize, took)
+    }
+
+    /// Reports the entries to the recorder.
+    pub(super) fn publish(&self) {
+        report(&self.ledger, &self.histograms);
     }
 }
 
 impl ModeMeters {
     /// An acquisition has ended so, without a hold of its own or with one.
     pub(super) fn entry(&self, entry: AcquireEnd, took: Duration) -> Urgency {
-        self.meters.time(entry as usize, took)
+        self.ledger.time(entry as usize, took)
     }
 
     /// A hold has ended. `end` is an index in [`ENDS`].
     pub(super) fn end(&self, end: usize, held_for: Duration) -> Urgency {
-        self.meters.time(HOLD + end, held_for)
+        self.ledger.time(HOLD + end, held_for)
     }
 
     pub(super) fn waits(&self) -> Urgency {
-        self.meters.ledger.raise_gauge();
+        self.ledger.raise_gauge();
         Urgency::Usual
     }
 
     pub(super) fn waits_no_more(&self) -> Urgency {
-        self.meters.ledger.lower_gauge();
+        self.ledger.lower_gauge();
         Urgency::Usual
     }
 
     /// Reports the entries to the recorder.
     fn publish(&self) {
-        let waiting = self.meters.ledger.take_gauge();
-        let counts = self.meters.publish();
+        let Some(ModeHandles { histograms, waiting, held }) = self.handles.get() else { return };
+        let waits = self.ledger.take_gauge();
+        let counts = report(&self.ledger, histograms);
         let begun = counts[AcquireEnd::Granted as usize] + counts[AcquireEnd::HandedOver as usize];
         let ended: usize = counts[HOLD..].iter().sum();
-        change(&self.held, begun as f64 - ended as f64);
-        change(&self.waiting, waiting as f64);
+        change(held, begun as f64 - ended as f64);
+        change(waiting, waits as f64);
     }
 }
 
@@ -169,17 +176,6 @@ pub(super) fn histogram(name: &'static str, labels: &[(&'static str, &'static st
     made(register, Histogram::noop)
 }
 
-/// The value in `cell`, created if necessary. It is created while no thread waits for the cell,
-/// because the recorder's code creates it. `None` within that code.
-fn kept<T>(cell: &OnceLock<T>, make: impl FnOnce() -> T) -> Option<&T> {
-    if cell.get().is_none() {
-        let _within = Within::registration()?;
-        // Another thread may have set the same value first.
-        let _ = cell.set(make());
-    }
-    cell.get()
-}
-
 /// Tells the recorder what the metrics mean.
 pub(super) fn describe() {
     let describe: [(&'static str, Unit, &'static str); 2] = [
@@ -223,15 +219,21 @@ impl NameGroup {
         labels.iter().copied().chain(group).collect()
     }
 
+    /// The counters of lost holds. They are registered while no thread waits for them, because that
+    /// is the recorder's code.
     pub(super) fn lost(&self) -> Option<&[Counter; REASONS.len()]> {
-        kept(&self.lost, || {
-            REASONS
-                .map(|reason| counter("lockcore_lost_total", &self.labels(&[("reason", reason)])))
-        })
+        if self.lost.get().is_none() {
+            let lost = REASONS
+                .map(|reason| counter("lockcore_lost_total", &self.labels(&[("reason", reason)])));
+            // Another thread may have set the same value first.
+            let _ = self.lost.set(lost);
+        }
+        self.lost.get()
     }
 
-    /// The metrics of a mode.
-    pub(super) fn mode(&self, mode: Mode) -> Option<&ModeMeters> {
+    /// The metrics of a mode. They are registered when it is used first. Whoever uses it meanwhile,
+    /// such as the recorder's own code, makes entries that are reported later.
+    pub(super) fn mode(&self, mode: Mode) -> &ModeMeters {
         let at = match mode {
             Mode::Exclusive => 0,
             Mode::Fair => 1,
@@ -239,7 +241,15 @@ impl NameGroup {
             Mode::Write => 3,
             Mode::Permit { .. } => 4,
         };
-        kept(&self.modes[at], || Box::new(self.register(MODES[at]))).map(Box::as_ref)
+        let mut is_first = false;
+        let meters = self.modes[at].get_or_init(|| {
+            is_first = true;
+            Box::default()
+        });
+        if is_first {
+            let _ = meters.handles.set(self.register(MODES[at]));
+        }
+        meters
     }
 
     /// Reports the entries to the recorder.
@@ -247,7 +257,7 @@ impl NameGroup {
         self.modes.iter().filter_map(OnceLock::get).for_each(|meters| meters.publish());
     }
 
-    fn register(&self, mode: &'static str) -> ModeMeters {
+    fn register(&self, mode: &'static str) -> ModeHandles {
         let with = |outcome| self.labels(&[("mode", mode), ("outcome", outcome)]);
         let alone = self.labels(&[("mode", mode)]);
         let histograms = array::from_fn(|at| match ENTRIES.get(at) {
@@ -255,6 +265,6 @@ impl NameGroup {
             None => histogram("lockcore_hold_seconds", &with(ENDS[at - HOLD])),
         });
         let [waiting, held] = ["lockcore_waiting", "lockcore_held"].map(|name| gauge(name, &alone));
-        ModeMeters { meters: Meters::new(histograms), waiting, held }
+        ModeHandles { histograms, waiting, held }
     }
 }

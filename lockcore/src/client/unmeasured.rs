@@ -40,9 +40,9 @@ impl ClientMetrics {
 
     pub(super) fn publish(&self) {}
 
-    pub(super) async fn publish_apart(&self) {}
+    pub(super) async fn publish_apart(self) {}
 
-    pub(super) async fn try_publish_apart(self) {}
+    pub(super) async fn publish_all(&self) {}
 
     pub(super) fn call<F>(&self, _: BackendCall, call: F) -> F {
         call

@@ -1,4 +1,5 @@
-//! [`MeasuredAcquisition`] when nothing is measured: it is empty, as what belongs to it.
+//! [`MeasuredAcquisition`] when nothing is measured: it is empty, and so is everything
+//! that belongs to it.
 
 use std::marker::PhantomData;
 

@@ -42,7 +42,7 @@ pub(super) fn serve(client: Weak<Client>, jobs: UnboundedReceiver<Job>) -> Job {
         let mut writes = JoinSet::new();
         serve_until_gone(client, &tools, jobs, &mut writes).await;
         record.remove().await;
-        tools.measure.publish_apart().await;
+        tools.measure.publish_all().await;
         tools.are_reported = true;
     })
 }
@@ -130,7 +130,7 @@ async fn serve_until_gone(
 /// must not delay renewals.
 fn report(reports: &mut JoinSet<()>, measure: &ClientMetrics, are_due: fn(&ClientMetrics) -> bool) {
     if reports.is_empty() && are_due(measure) {
-        reports.spawn(measure.clone().try_publish_apart());
+        reports.spawn(measure.clone().publish_apart());
     }
 }
 

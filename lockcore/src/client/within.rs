@@ -1,36 +1,32 @@
-//! [`Within`]: work with a recorder within which this thread does no more of the same.
+//! [`Within`]: marks that this thread reports, so that it does not begin again.
 //!
-//! A recorder may use locks. What it does is measured as well, and that must not go on without end.
+//! A recorder may use locks. What it does is measured as well, and must not be reported within the
+//! same report.
 
-use std::{cell::Cell, thread::LocalKey};
+use std::cell::Cell;
 
 thread_local! {
     static IS_REPORTING: Cell<bool> = const { Cell::new(false) };
-    static IS_REGISTERING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Exists while this thread does such work, for any client.
-pub(super) struct Within(&'static LocalKey<Cell<bool>>);
+/// Exists while this thread reports, for any client.
+pub(super) struct Within(());
 
 impl Within {
-    /// Begins to report measurements. `None` if this thread does so already.
+    /// `None` if this thread reports already.
     pub(super) fn report() -> Option<Self> {
-        Self::begin(&IS_REPORTING)
+        // Not made before that is certain, because dropping it takes the mark away.
+        (!IS_REPORTING.replace(true)).then(|| Self(()))
     }
 
-    /// Begins to register metrics. `None` if this thread does so already.
-    pub(super) fn registration() -> Option<Self> {
-        Self::begin(&IS_REGISTERING)
-    }
-
-    fn begin(mark: &'static LocalKey<Cell<bool>>) -> Option<Self> {
-        // Not made before it is certain, because dropping it would take the mark away.
-        (!mark.replace(true)).then(|| Self(mark))
+    /// Returns `true` if this thread reports.
+    pub(super) fn is_reporting() -> bool {
+        IS_REPORTING.get()
     }
 }
 
 impl Drop for Within {
     fn drop(&mut self) {
-        self.0.set(false);
+        IS_REPORTING.set(false);
     }
 }

@@ -5,19 +5,22 @@ use std::{
     future::Future,
     pin::pin,
     sync::{
-        Arc, OnceLock,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicUsize, Ordering},
     },
-    task::{Context, Waker},
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
-use lockcore::{Locks, Owner};
+use lockcore::{LockGuard, Locks, Owner};
 use lockcore_memory::MemoryBackend;
 use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
     SharedString, Unit,
 };
+use tokio::runtime::Builder;
+
+use crate::figures::Figures;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -123,11 +126,7 @@ fn survive(then: impl Fn(Option<&Locks>) + Send + Sync + 'static, registers: boo
         move |_: &str| then(client.get())
     };
     let recorder = Hostile { then: Arc::new(then), registers };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .start_paused(true)
-        .build()
-        .unwrap();
+    let runtime = Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     let used = async { tokio::time::timeout(SECOND * 60, all_kinds_of_use(&client)).await };
     metrics::with_local_recorder(&recorder, || runtime.block_on(used)).unwrap();
 }
@@ -175,14 +174,63 @@ fn a_recorder_may_use_a_lock_while_it_registers() {
         most.fetch_max(depth, Ordering::Relaxed);
         assert!(depth < 20, "it registers within its registration");
         DEPTH.set(depth);
-        poll_once(locks.lock("of the recorder").try_acquire());
+        let acquiring = pin!(locks.lock("of the recorder").try_acquire());
+        let _ = acquiring.poll(&mut Context::from_waker(Waker::noop()));
         DEPTH.set(depth - 1);
     };
     survive(then, true);
     assert!((1..10).contains(&deepest.load(Ordering::Relaxed)), "{deepest:?}");
 }
 
-/// Polls `future`, and drops it.
-fn poll_once(future: impl Future) {
-    let _ = pin!(future).poll(&mut Context::from_waker(Waker::noop()));
+/// Takes a lock while it registers a mode, and keeps it. Its figures are those inside.
+struct Leading {
+    figures: Figures,
+    locks: OnceLock<Locks>,
+    kept: Mutex<Option<LockGuard>>,
+}
+
+impl Recorder for Leading {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, key: &Key, of: &Metadata<'_>) -> Counter {
+        self.figures.register_counter(key, of)
+    }
+
+    fn register_gauge(&self, key: &Key, of: &Metadata<'_>) -> Gauge {
+        self.figures.register_gauge(key, of)
+    }
+
+    fn register_histogram(&self, key: &Key, of: &Metadata<'_>) -> Histogram {
+        if let Some(locks) = self.locks.get() {
+            let acquiring = pin!(locks.lock("of the recorder").acquire());
+            let acquired = acquiring.poll(&mut Context::from_waker(Waker::noop()));
+            if let Poll::Ready(guard) = acquired {
+                *self.kept.lock().unwrap() = Some(guard.unwrap());
+            }
+        }
+        self.figures.register_histogram(key, of)
+    }
+}
+
+#[test]
+fn what_a_recorder_does_while_it_registers_is_told_as_well() {
+    let figures = Figures::default();
+    let (locks, kept) = Default::default();
+    let leading = Leading { figures: figures.clone(), locks, kept };
+    let runtime = Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let using = async {
+        let locks = Locks::new(MemoryBackend::new());
+        leading.locks.get_or_init(|| locks.clone());
+        locks.lock("a").acquire().await.unwrap().release().await.unwrap();
+        figures.settle().await;
+        assert_eq!(figures.sum("lockcore_held{mode=exclusive}"), 1.0);
+        drop(leading.kept.lock().unwrap().take());
+        figures.settle().await;
+        figures.assert_at_rest("the recorder has given its lock back");
+    };
+    metrics::with_local_recorder(&leading, || runtime.block_on(using));
 }

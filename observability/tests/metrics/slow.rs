@@ -7,14 +7,18 @@ use std::{
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
+    thread,
     time::Duration,
 };
 
 use lockcore::{LockGuard, Locks, LocksBuilder};
 use lockcore_memory::MemoryBackend;
 use tokio::{
-    runtime::Builder,
-    sync::mpsc::{UnboundedSender, unbounded_channel},
+    runtime::{Builder, Handle, Runtime},
+    sync::{
+        Notify,
+        mpsc::{UnboundedSender, unbounded_channel},
+    },
     time::{sleep, timeout},
 };
 
@@ -185,4 +189,84 @@ fn all_renewals_count_before_the_first_is_reported() {
         assert!(left.len() == 10 && left.iter().all(|left| *left > SECOND * 25), "{left:?}");
         guards.lock().unwrap().clear();
     });
+}
+
+/// Fails if `test` takes too long.
+fn within(limit: Duration, test: impl FnOnce() + Send + 'static) {
+    let (end, is_over) = mpsc::channel();
+    let testing = thread::spawn(move || {
+        let _end = end;
+        test();
+    });
+    assert_eq!(is_over.recv_timeout(limit), Err::<(), _>(mpsc::RecvTimeoutError::Disconnected));
+    testing.join().unwrap();
+}
+
+#[test]
+fn a_recorder_may_close_the_client() {
+    let ways: [fn(&Locks); 2] = [
+        |locks| Handle::current().block_on(locks.close()).unwrap(),
+        |locks| {
+            let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(locks.close()).unwrap();
+        },
+    ];
+    for close in ways {
+        within(SECOND * 20, move || {
+            let own = Arc::<OnceLock<Locks>>::default();
+            let (closing, is_closed) = (own.clone(), Arc::new(Notify::new()));
+            let closed = is_closed.clone();
+            let then = move |metric: &str| {
+                if metric == "lockcore_hold_seconds"
+                    && let Some(locks) = closing.get()
+                {
+                    close(locks);
+                    closed.notify_one();
+                }
+            };
+            let locks = client(Locks::builder(MemoryBackend::new()), then);
+            own.set(locks.clone()).unwrap();
+            let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build();
+            runtime.unwrap().block_on(async {
+                locks.lock("a").acquire().await.unwrap().release().await.unwrap();
+                timeout(SECOND * 10, is_closed.notified()).await.unwrap();
+                locks.close().await.unwrap();
+            });
+        });
+    }
+}
+
+/// A recorder can wait for the runtime, whose only thread must not wait for the recorder.
+#[test]
+fn nothing_but_close_waits_for_the_recorder() {
+    let ends: [fn(Runtime, Locks); 5] = [
+        |runtime, locks| runtime.block_on(async { drop(locks) }),
+        |runtime, locks| runtime.block_on(async { locks.abandon() }),
+        |runtime, locks| drop((runtime, locks)),
+        |runtime, locks| {
+            runtime.shutdown_background();
+            drop(locks);
+        },
+        |runtime, locks| runtime.block_on(locks.close()).unwrap(),
+    ];
+    for end in ends {
+        within(SECOND * 20, move || {
+            let (began, has_begun) = mpsc::channel();
+            let waits = AtomicBool::new(true);
+            let then = move |metric: &str| {
+                if metric == "lockcore_acquire_seconds" && waits.swap(false, Ordering::SeqCst) {
+                    began.send(()).unwrap();
+                    Handle::current().block_on(sleep(SECOND / 2));
+                }
+            };
+            let locks = client(Locks::builder(MemoryBackend::new()), then);
+            let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                drop(locks.lock("a").acquire().await.unwrap());
+                let has_begun = tokio::task::spawn_blocking(move || has_begun.recv());
+                timeout(SECOND * 10, has_begun).await.unwrap().unwrap().unwrap();
+            });
+            end(runtime, locks);
+        });
+    }
 }
