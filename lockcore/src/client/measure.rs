@@ -278,7 +278,8 @@ impl ClientMetrics {
     }
 
     /// Reports on a thread for blocking work, or on this one if none can be started, all are in use
-    /// for longer than [`PATIENCE`], or the runtime ends. Returns `false` if another thread reports.
+    /// for longer than [`PATIENCE`], or the runtime ends. Returns `false` if another thread
+    /// reports.
     async fn apart(&self) -> bool {
         let (measures, is_begun) = (self.0.clone(), Arc::new(AtomicBool::new(false)));
         let begins = move || !is_begun.swap(true, Ordering::SeqCst);
