@@ -29,7 +29,12 @@ use std::{
 use hashbrown::HashMap;
 use metrics::{Counter, Histogram};
 use rustc_hash::FxBuildHasher;
-use tokio::{sync::Notify, task::spawn_blocking, time::timeout};
+use tokio::{
+    runtime::{Handle, RuntimeFlavor},
+    sync::Notify,
+    task::spawn_blocking,
+    time::timeout,
+};
 
 use super::{
     foreign::foreign,
@@ -256,7 +261,8 @@ impl ClientMetrics {
     }
 
     /// As [`publish`](Self::publish), on a thread for blocking work: a slow recorder must not hold
-    /// up the thread of a task, which others may need, renewals among them.
+    /// up the thread of a task, which others may need, renewals among them. On a runtime with one
+    /// thread it runs on that one, so that programs which are deterministic there stay so.
     pub(super) async fn publish_apart(self) {
         self.apart().await;
     }
@@ -281,6 +287,10 @@ impl ClientMetrics {
     /// for longer than [`PATIENCE`], or the runtime ends. Returns `false` if another thread
     /// reports.
     async fn apart(&self) -> bool {
+        let runtime = Handle::try_current().map(|runtime| runtime.runtime_flavor());
+        if matches!(runtime, Err(_) | Ok(RuntimeFlavor::CurrentThread)) {
+            return self.0.publish();
+        }
         let (measures, is_begun) = (self.0.clone(), Arc::new(AtomicBool::new(false)));
         let begins = move || !is_begun.swap(true, Ordering::SeqCst);
         let begins_apart = begins.clone();

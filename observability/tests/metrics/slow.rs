@@ -51,16 +51,17 @@ fn client(locks: LocksBuilder, then: impl Fn(&str) + Send + Sync + 'static) -> L
     })
 }
 
-/// Runs `test` in a task, on a runtime with one thread and on one with several.
-fn on_all_runtimes<F>(test: impl Fn() -> F)
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    for mut runtime in [Builder::new_current_thread(), Builder::new_multi_thread()] {
-        let runtime = runtime.worker_threads(2).enable_all().build().unwrap();
-        let test = test();
-        runtime.block_on(async { tokio::spawn(test).await.unwrap() });
-    }
+/// A runtime with one thread for tasks, and others for blocking work.
+fn one_worker() -> Builder {
+    let mut runtime = Builder::new_multi_thread();
+    runtime.worker_threads(1).enable_all();
+    runtime
+}
+
+/// Runs `test` on the only worker of a runtime.
+fn on_one_worker(test: impl Future<Output = ()> + Send + 'static) {
+    let runtime = one_worker().build().unwrap();
+    runtime.block_on(async { tokio::spawn(test).await.unwrap() });
 }
 
 /// While the recorder waits for an answer of the test, it holds up the thread that reports.
@@ -73,67 +74,63 @@ impl Question {
         let Some(questions) = self.0.get() else { return };
         let (answer, is_answered) = mpsc::channel();
         if questions.send(answer).is_ok() {
-            is_answered.recv_timeout(SECOND * 20).unwrap();
+            is_answered.recv_timeout(SECOND * 30).unwrap();
         }
     }
 }
 
 #[test]
 fn a_slow_report_delays_no_renewal() {
-    on_all_runtimes(|| {
-        let ((renewed, mut renewals), question) = (unbounded_channel(), Arc::<Question>::default());
-        let asking = question.clone();
-        let then = move |metric: &str| match metric {
-            "lockcore_acquire_seconds" => asking.ask(),
-            "lockcore_renewals_total" => renewed.send(()).unwrap(),
-            _ => {}
-        };
-        let locks = client(Locks::builder(MemoryBackend::new()).lease(SECOND * 6), then);
-        async move {
-            let (questions, mut asked) = unbounded_channel();
-            question.0.set(questions).unwrap();
-            let guard = locks.lock("a").acquire().await.unwrap();
-            let answer = timeout(SECOND * 10, asked.recv()).await.unwrap().unwrap();
-            asked.close();
-            timeout(SECOND * 10, renewals.recv()).await.unwrap().unwrap();
-            assert!(guard.is_held());
-            answer.send(()).unwrap();
-        }
+    let ((renewed, mut renewals), question) = (unbounded_channel(), Arc::<Question>::default());
+    let asking = question.clone();
+    let then = move |metric: &str| match metric {
+        "lockcore_acquire_seconds" => asking.ask(),
+        "lockcore_renewals_total" => renewed.send(()).unwrap(),
+        _ => {}
+    };
+    let locks = client(Locks::builder(MemoryBackend::new()).lease(SECOND * 12), then);
+    on_one_worker(async move {
+        let (questions, mut asked) = unbounded_channel();
+        question.0.set(questions).unwrap();
+        let guard = locks.lock("a").acquire().await.unwrap();
+        let answer = timeout(SECOND * 20, asked.recv()).await.unwrap().unwrap();
+        asked.close();
+        timeout(SECOND * 20, renewals.recv()).await.unwrap().unwrap();
+        assert!(guard.is_held());
+        answer.send(()).unwrap();
     });
 }
 
 #[test]
-fn close_waits_for_the_recorder_without_a_thread_of_the_runtime() {
-    on_all_runtimes(|| {
-        let (question, answered) = (Arc::<Question>::default(), Arc::<OnceLock<()>>::default());
-        let (asking, answers) = (question.clone(), answered.clone());
-        let then = move |metric: &str| {
-            if metric == "lockcore_hold_seconds" {
-                asking.ask();
-                let _ = answers.set(());
-            }
-        };
-        let locks = client(Locks::builder(MemoryBackend::new()), then);
-        async move {
-            locks.lock("a").acquire().await.unwrap().release().await.unwrap();
-            let (questions, mut asked) = unbounded_channel();
-            question.0.set(questions).unwrap();
-            let closing = [locks.clone(), locks.clone()].map(|locks| {
-                let answered = answered.clone();
-                tokio::spawn(async move {
-                    locks.close().await.unwrap();
-                    assert_eq!(answered.get(), Some(&()));
-                })
-            });
-            let answer = timeout(SECOND * 10, asked.recv()).await.unwrap().unwrap();
-            asked.close();
-            // Both closings, and whatever else is left, before the answer.
-            sleep(SECOND / 10).await;
-            assert!(!closing.iter().any(|closing| closing.is_finished()));
-            answer.send(()).unwrap();
-            for closing in closing {
-                timeout(SECOND * 10, closing).await.unwrap().unwrap();
-            }
+fn close_waits_for_the_recorder_without_a_worker() {
+    let (question, is_answered) = (Arc::<Question>::default(), Arc::<OnceLock<()>>::default());
+    let (asking, answered) = (question.clone(), is_answered.clone());
+    let then = move |metric: &str| {
+        if metric == "lockcore_hold_seconds" {
+            asking.ask();
+            let _ = answered.set(());
+        }
+    };
+    let locks = client(Locks::builder(MemoryBackend::new()), then);
+    on_one_worker(async move {
+        locks.lock("a").acquire().await.unwrap().release().await.unwrap();
+        let (questions, mut asked) = unbounded_channel();
+        question.0.set(questions).unwrap();
+        let closing = [locks.clone(), locks.clone()].map(|locks| {
+            let is_answered = is_answered.clone();
+            tokio::spawn(async move {
+                locks.close().await.unwrap();
+                assert_eq!(is_answered.get(), Some(&()));
+            })
+        });
+        let answer = timeout(SECOND * 10, asked.recv()).await.unwrap().unwrap();
+        asked.close();
+        // Both closings, and whatever else is left, before the answer.
+        sleep(SECOND / 10).await;
+        assert!(!closing.iter().any(|closing| closing.is_finished()));
+        answer.send(()).unwrap();
+        for closing in closing {
+            timeout(SECOND * 10, closing).await.unwrap().unwrap();
         }
     });
 }
@@ -150,8 +147,7 @@ fn close_reports_although_all_threads_for_blocking_work_are_in_use() {
         }
     };
     let locks = client(Locks::builder(MemoryBackend::new()), then);
-    let runtime =
-        Builder::new_current_thread().enable_all().max_blocking_threads(1).build().unwrap();
+    let runtime = one_worker().max_blocking_threads(1).build().unwrap();
     runtime.block_on(async {
         let (end, is_over) = mpsc::channel::<()>();
         let working = tokio::task::spawn_blocking(move || is_over.recv());
@@ -226,8 +222,7 @@ fn a_recorder_may_close_the_client() {
             };
             let locks = client(Locks::builder(MemoryBackend::new()), then);
             own.set(locks.clone()).unwrap();
-            let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build();
-            runtime.unwrap().block_on(async {
+            one_worker().build().unwrap().block_on(async {
                 locks.lock("a").acquire().await.unwrap().release().await.unwrap();
                 timeout(SECOND * 10, is_closed.notified()).await.unwrap();
                 locks.close().await.unwrap();
@@ -236,18 +231,20 @@ fn a_recorder_may_close_the_client() {
     }
 }
 
-/// A recorder can wait for the runtime, whose only thread must not wait for the recorder.
+/// A recorder can wait for the runtime, whose only worker must not wait for the recorder.
 #[test]
 fn nothing_but_close_waits_for_the_recorder() {
     let ends: [fn(Runtime, Locks); 5] = [
-        |runtime, locks| runtime.block_on(async { drop(locks) }),
-        |runtime, locks| runtime.block_on(async { locks.abandon() }),
+        |runtime, locks| runtime.block_on(runtime.spawn(async { drop(locks) })).unwrap(),
+        |runtime, locks| runtime.block_on(runtime.spawn(async move { locks.abandon() })).unwrap(),
         |runtime, locks| drop((runtime, locks)),
         |runtime, locks| {
             runtime.shutdown_background();
             drop(locks);
         },
-        |runtime, locks| runtime.block_on(locks.close()).unwrap(),
+        |runtime, locks| {
+            runtime.block_on(runtime.spawn(async move { locks.close().await })).unwrap().unwrap();
+        },
     ];
     for end in ends {
         within(SECOND * 20, move || {
@@ -260,7 +257,7 @@ fn nothing_but_close_waits_for_the_recorder() {
                 }
             };
             let locks = client(Locks::builder(MemoryBackend::new()), then);
-            let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+            let runtime = one_worker().build().unwrap();
             runtime.block_on(async {
                 drop(locks.lock("a").acquire().await.unwrap());
                 let has_begun = tokio::task::spawn_blocking(move || has_begun.recv());
