@@ -6,8 +6,8 @@
 //! registered when the client is created: the first value of a series is no increase.
 //!
 //! Frequent events are entered into a ledger. The background task has them reported to the recorder
-//! within a second, on a thread for blocking work. Where no background task runs, the thread that
-//! makes an entry reports it.
+//! within a second, on a thread for blocking work if it has one. Where no background task runs, the
+//! thread that makes an entry reports it.
 //!
 //! A flag tells the background task of entries. The thread that makes an entry raises it
 //! afterwards, unless it is up; who takes the entries lowers it before. To keep the entry cheap,
@@ -18,7 +18,6 @@
 use std::{
     array, fmt,
     panic::{AssertUnwindSafe, catch_unwind},
-    pin::pin,
     sync::{
         Arc, Mutex, PoisonError, RwLock, TryLockError,
         atomic::{AtomicBool, Ordering},
@@ -269,23 +268,20 @@ impl ClientMetrics {
 
     /// As [`publish_apart`](Self::publish_apart), and waits for a report of another thread.
     pub(super) async fn publish_all(&self) {
-        if Within::is_reporting() {
-            // The recorder waits for this.
-            return self.publish();
-        }
         loop {
-            let mut ended = pin!(self.0.ended.notified());
-            ended.as_mut().enable();
-            if self.apart().await {
+            // Made first, so that it does not miss the end.
+            let ended = self.0.ended.notified();
+            // Within a report, the recorder waits for this.
+            if self.apart().await || Within::is_reporting() {
                 return;
             }
             ended.await;
         }
     }
 
-    /// Reports on a thread for blocking work, or on this one if none can be started, all are in use
-    /// for longer than [`PATIENCE`], or the runtime ends. Returns `false` if another thread
-    /// reports.
+    /// Reports on a thread for blocking work, or on this one if the runtime has just one thread or
+    /// ends, or if none can be started, or all are in use for longer than [`PATIENCE`]. Returns
+    /// `false` if another thread reports, or this one already.
     async fn apart(&self) -> bool {
         let runtime = Handle::try_current().map(|runtime| runtime.runtime_flavor());
         if matches!(runtime, Err(_) | Ok(RuntimeFlavor::CurrentThread)) {
@@ -376,16 +372,13 @@ impl ClientMetrics {
 
 impl Measures {
     /// Reports the entries to the recorder. One thread at a time does: another one could report the
-    /// end of a hold before its beginning. Returns `false` if another thread does, which looks once
-    /// more afterwards.
+    /// end of a hold before its beginning. Returns `false` if another thread does, or this one
+    /// already. The other one looks once more afterwards, up to [`MOST_ROUNDS`] times.
     fn publish(&self) -> bool {
-        let Self { is_urgent, has_entries, wake, again, reporting, ended, .. } = self;
+        let Self { again, reporting, ended, .. } = self;
         let Some(_within) = Within::report() else {
             // The recorder uses locks. A report at once would be followed by another one.
-            is_urgent.store(false, Ordering::SeqCst);
-            if !has_entries.swap(true, Ordering::SeqCst) {
-                wake();
-            }
+            self.postpone();
             return false;
         };
         again.store(true, Ordering::SeqCst);
@@ -394,7 +387,7 @@ impl Measures {
                 Ok(one) => one,
                 Err(TryLockError::Poisoned(one)) => one.into_inner(),
                 Err(TryLockError::WouldBlock) => {
-                    is_urgent.store(false, Ordering::SeqCst);
+                    self.postpone();
                     return round > 0;
                 }
             };
@@ -409,6 +402,15 @@ impl Measures {
             }
         }
         true
+    }
+
+    /// Makes urgent entries due with the next look, which they may have come too early for.
+    fn postpone(&self) {
+        let Self { is_urgent, has_entries, wake, .. } = self;
+        is_urgent.store(false, Ordering::SeqCst);
+        if !has_entries.swap(true, Ordering::SeqCst) {
+            wake();
+        }
     }
 
     fn report_entries(&self) {
@@ -585,7 +587,7 @@ mod tests {
         *registered.recorded.before.lock().unwrap() = Some(Box::new(before));
         metrics.publish();
         assert_eq!(registered.times(), 1);
-        assert!(metrics.is_due());
+        assert!(metrics.0.has_entries.load(Ordering::SeqCst));
     }
 
     /// The background task would try again without end.
@@ -594,6 +596,7 @@ mod tests {
         let registered = Registered::default();
         let (metrics, ..) = entered(&registered);
         metrics.0.is_urgent.store(true, Ordering::SeqCst);
+        metrics.0.has_entries.store(false, Ordering::SeqCst);
         let other = metrics.0.reporting.lock().unwrap();
         assert!(!metrics.0.publish());
         assert_eq!(registered.times(), 0);

@@ -127,7 +127,7 @@ async fn serve_until_gone(
 }
 
 /// Reports measurements to the recorder, if some are due and that is not under way. A slow recorder
-/// must not delay renewals.
+/// delays no renewal if the runtime has more than one thread.
 fn report(reports: &mut JoinSet<()>, measure: &ClientMetrics, are_due: fn(&ClientMetrics) -> bool) {
     if reports.is_empty() && are_due(measure) {
         reports.spawn(measure.clone().publish_apart());

@@ -130,7 +130,8 @@ fn close_waits_for_the_recorder_without_a_worker() {
         assert!(!closing.iter().any(|closing| closing.is_finished()));
         answer.send(()).unwrap();
         for closing in closing {
-            timeout(SECOND * 10, closing).await.unwrap().unwrap();
+            // Sooner than the closing gives up to wait for the other one.
+            timeout(SECOND * 5, closing).await.unwrap().unwrap();
         }
     });
 }
