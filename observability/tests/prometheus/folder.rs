@@ -66,9 +66,11 @@ pub(crate) fn firing(server: &Prometheus) -> Vec<String> {
     names
 }
 
-/// Waits until this alert fires.
+/// Waits until this alert has fired. It may be over by now: nothing is renewed any more once all
+/// leases have ended.
 pub(crate) fn wait_for_alert(server: &Prometheus, alert: &str) {
-    wait_for(server, &format!(r#"ALERTS{{alertstate="firing",alertname="{alert}"}}"#));
+    let fired = format!(r#"last_over_time(ALERTS{{alertstate="firing",alertname="{alert}"}}[1h])"#);
+    wait_for(server, &fired);
 }
 
 #[test]
