@@ -33,7 +33,7 @@ const SUSPENSION_CHECK: Duration = Duration::from_secs(1);
 /// The body of the background task of a client.
 pub(super) fn serve(client: Weak<Client>, jobs: UnboundedReceiver<Job>) -> Job {
     Box::pin(async move {
-        let Some((mut tools, record)) =
+        let Some((tools, record)) =
             client.upgrade().map(|client| (Tools::of(&client), client.leftover()))
         else {
             return;
@@ -43,7 +43,6 @@ pub(super) fn serve(client: Weak<Client>, jobs: UnboundedReceiver<Job>) -> Job {
         serve_until_gone(client, &tools, jobs, &mut writes).await;
         record.remove().await;
         tools.measure.publish_all().await;
-        tools.are_reported = true;
     })
 }
 
@@ -52,28 +51,19 @@ struct Tools {
     calendar: Arc<Calendar>,
     clock: Clock,
     measure: ClientMetrics,
-    /// Set once the last measurements are reported.
-    are_reported: bool,
 }
 
 impl Tools {
     fn of(client: &Client) -> Self {
         let Client { calendar, clock, measure, .. } = client;
-        Self {
-            calendar: calendar.clone(),
-            clock: clock.clone(),
-            measure: measure.clone(),
-            are_reported: false,
-        }
+        Self { calendar: calendar.clone(), clock: clock.clone(), measure: measure.clone() }
     }
 }
 
 impl Drop for Tools {
     /// Runs whatever ends the task, even the end of its runtime.
     fn drop(&mut self) {
-        if !self.are_reported {
-            self.measure.publish();
-        }
+        self.measure.publish();
     }
 }
 
@@ -84,7 +74,7 @@ async fn serve_until_gone(
     writes: &mut JoinSet<()>,
 ) {
     // Renewals end with this task, since nothing is held any more.
-    let Tools { calendar, clock, measure, .. } = tools;
+    let Tools { calendar, clock, measure } = tools;
     let mut renewals = JoinSet::new();
     let mut work = JoinSet::new();
     let mut suspended = clock.suspended();
@@ -137,7 +127,7 @@ fn report(reports: &mut JoinSet<()>, measure: &ClientMetrics, are_due: fn(&Clien
 /// Resolves when a lane is due, and every second while any lane has an appointment, anybody waits
 /// or something was measured. `tick` is the end of the current second.
 fn next_due(tools: &Tools, tick: &mut Option<Moment>) -> impl Future<Output = ()> + use<> {
-    let Tools { calendar, clock, measure, .. } = tools;
+    let Tools { calendar, clock, measure } = tools;
     let next = *tick.get_or_insert_with(|| clock.now().after(SUSPENSION_CHECK));
     let ticks = calendar.is_watched() || measure.has_entries();
     let due = calendar.look_next(next).or_else(|| ticks.then_some(next));
