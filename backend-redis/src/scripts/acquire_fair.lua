@@ -64,8 +64,11 @@ if is_held or not count and ARGV[3] == '1' and head and head ~= ARGV[1] then
     end
     if not ok then
         -- Scripts are not rolled back. If the user lacks a right, no place must stay without an
-        -- expiry.
+        -- expiry. Nor must anything of an earlier place: the client gives it up, but a release
+        -- removes nothing of a place that is gone.
         leave_queue(KEYS[4], KEYS[5], ARGV[1])
+        redis.pcall('HDEL', KEYS[7], ARGV[1])
+        pcall(next_in_line, KEYS)
         error(failure, 0)
     end
     if is_held then

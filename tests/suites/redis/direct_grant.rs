@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lockcore::{
-    Locks, LossReason, Mode,
+    BackendErrorKind, Locks, LossReason, Mode,
     backend::{
         AcquireRequest, Backend, ReleaseOutcome, ReleaseRequest, SubscribeRequest, Wakeup, Wakeups,
     },
@@ -170,6 +170,27 @@ async fn a_full_memory_stops_neither_the_release_nor_the_next_one() {
     }
     let _: String = server.query(&["CONFIG", "SET", "maxmemory", "0"]).await;
     enters(&backend, &fair("a", "p:2")).await;
+}
+
+/// A place that cannot be kept is given up, and everything that belongs to it.
+#[tokio::test]
+async fn a_full_memory_leaves_nothing_of_a_waiter_that_asks_again() {
+    let server = RedisServer::start();
+    let backend = connect(&server).await;
+    enters(&backend, &fair("a", "p:1")).await;
+    let _waiting = [waits(&backend, "a", "p:2").await, waits(&backend, "a", "p:3").await];
+    fill(&server).await;
+    for (owner, left) in [("p:2", vec!["p:3".to_owned()]), ("p:3", vec![])] {
+        let again = fair("a", owner).queue(Some(KEPT)).direct_grant(Some(4));
+        let error = backend.acquire(&again).await.unwrap_err();
+        assert_eq!(error.kind(), BackendErrorKind::OutOfMemory, "{error}");
+        let queue: Vec<String> = server.query(&["LRANGE", QUEUE, "0", "-1"]).await;
+        let numbers: Vec<String> = server.query(&["HKEYS", NUMBERS]).await;
+        assert_eq!((queue, numbers), (left.clone(), left), "after {owner}");
+    }
+    for key in [QUEUE, EXPIRIES, NUMBERS, "lockcore_queue_lock:{a}"] {
+        assert!(!exists(&server, key).await, "{key}: nobody waits any more");
+    }
 }
 
 /// Something else is stored in place of the numbers, or of the token.
