@@ -56,10 +56,10 @@ pub(crate) fn wait_for(server: &Prometheus, query: &str) -> Vec<Sample> {
     }
 }
 
-/// The names of the alerts that fire now.
-pub(crate) fn firing(server: &Prometheus) -> Vec<String> {
-    let firing = server.query(r#"ALERTS{alertstate="firing"}"#).unwrap();
-    let names = firing.iter().map(|sample| sample.labels["alertname"].as_str().unwrap().to_owned());
+/// The names of the alerts that have fired, also of those that are over by now.
+pub(crate) fn fired(server: &Prometheus) -> Vec<String> {
+    let fired = server.query(r#"last_over_time(ALERTS{alertstate="firing"}[1h])"#).unwrap();
+    let names = fired.iter().map(|sample| sample.labels["alertname"].as_str().unwrap().to_owned());
     let mut names: Vec<String> = names.collect();
     names.sort();
     names.dedup();
