@@ -33,14 +33,21 @@ end
 local function remember(request)
     redis.call('ZADD', KEYS[2], now + REQUEST_TTL, request .. ':' .. ARGV[1])
     local is_closed = redis.call('ZSCORE', KEYS[2], 'latch')
-    redis.call('PEXPIRE', KEYS[2], is_closed and LATCH_TTL or REQUEST_TTL)
+    local expiry = redis.pcall('PEXPIRE', KEYS[2], is_closed and LATCH_TTL or REQUEST_TTL)
+    if expiry ~= 1 then
+        -- Scripts are not rolled back. If the user has no right to set an expiry, the requests must
+        -- not stay without one.
+        redis.call('ZREM', KEYS[2], request .. ':' .. ARGV[1])
+        error(expiry.err, 0)
+    end
 end
 
--- Opens the latch. Redisson's waiters continue when they get the message `0`.
+-- Opens the latch. Redisson's waiters continue when they get the message `0`. It comes before
+-- anything that the user may have no right to: nobody must wait for ever.
 local function open_latch()
-    redis.call('ZREM', KEYS[2], 'latch')
-    redis.call('DEL', KEYS[1])
-    redis.call('PEXPIRE', KEYS[2], REQUEST_TTL)
     redis.pcall('PUBLISH', ARGV[2], '0')
+    redis.call('DEL', KEYS[1])
+    redis.call('ZREM', KEYS[2], 'latch')
+    redis.call('PEXPIRE', KEYS[2], REQUEST_TTL)
 end
 

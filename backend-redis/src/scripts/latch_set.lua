@@ -11,11 +11,19 @@ elseif count > 0 or is_remembered('refused') then
     return 0
 end
 redis.call('SET', KEYS[1], ARGV[3])
--- Removes what is left of a semaphore with this name.
-redis.call('DEL', KEYS[3])
-forget_expired()
-redis.call('ZADD', KEYS[2], '+inf', 'latch')
-remember('set')
+local ok, failure = pcall(function()
+    -- Removes what is left of a semaphore with this name.
+    redis.call('DEL', KEYS[3])
+    forget_expired()
+    redis.call('ZADD', KEYS[2], '+inf', 'latch')
+    remember('set')
+end)
+if not ok then
+    -- Scripts are not rolled back. If the user lacks a right, no count must stay behind.
+    redis.call('DEL', KEYS[1])
+    redis.pcall('ZREM', KEYS[2], 'latch')
+    error(failure, 0)
+end
 -- Redisson has listeners that are told of a new count.
 redis.pcall('PUBLISH', ARGV[2], '1')
 return 1

@@ -23,8 +23,10 @@ end
 -- there is one.
 local function remove_first(queue, expiries, count, numbers)
     for _ = 1, count do
-        local waiter = redis.call('LPOP', queue)
+        -- In this order: if the user lacks a right, whoever has a time is still in the list.
+        local waiter = redis.call('LINDEX', queue, 0)
         redis.call('ZREM', expiries, waiter)
+        redis.call('LPOP', queue)
         if numbers then
             redis.call('HDEL', numbers, waiter)
         end

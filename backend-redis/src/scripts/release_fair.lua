@@ -27,17 +27,18 @@ if mode == 'read' or mode == 'write' then
     count = false
 end
 if not count or ARGV[4] ~= '' and redis.call('GET', KEYS[3]) ~= ARGV[4] then
-    if not count and leave_queue(KEYS[4], KEYS[5], ARGV[1]) then
-        -- With pcall: see below, and the queue may be gone with its last place.
+    if not count then
+        -- With pcall: see below, and the queue may be gone with its last place. Also if the waiter
+        -- has no place: Redisson removes those that have expired, but not the numbers.
         redis.pcall('HDEL', KEYS[7], ARGV[1])
-        local ok, head = pcall(queue_head, KEYS[4], KEYS[5])
+    end
+    if not count and leave_queue(KEYS[4], KEYS[5], ARGV[1]) then
+        local ok, head = pcall(next_in_line, KEYS)
         if ok and head then
             grant_or_wake(head, '1')
-        else
-            if not ok then
-                -- The waiters have to look for themselves.
-                redis.pcall('PUBLISH', ARGV[3], '0')
-            end
+        elseif not ok then
+            -- The waiters have to look for themselves.
+            redis.pcall('PUBLISH', ARGV[3], '0')
             redis.pcall('DEL', KEYS[6])
             redis.pcall('DEL', KEYS[7])
         end

@@ -50,6 +50,12 @@ async fn java_waits(server: &RedisServer) -> Messages {
     messages
 }
 
+async fn assert_nobody_waits(server: &RedisServer) {
+    for key in [QUEUE, EXPIRIES, NUMBERS, "lockcore_queue_lock:{a}"] {
+        assert!(!exists(server, key).await, "{key}: nobody waits any more");
+    }
+}
+
 /// Whatever happens to a waiter, the others do not wait longer than for its place.
 #[tokio::test]
 async fn a_waiter_that_is_dead_is_granted_the_rest_of_its_place() {
@@ -62,10 +68,7 @@ async fn a_waiter_that_is_dead_is_granted_the_rest_of_its_place() {
     assert_eq!(holders(&state(&backend, "a").await), [("p:2", Mode::Exclusive, 1)]);
     let left = pttl(&server, "a").await;
     assert!((3500..=4700).contains(&left), "{left} ms");
-    let kept = [QUEUE, EXPIRIES, NUMBERS, "lockcore_queue_lock:{a}"];
-    for key in kept {
-        assert!(!exists(&server, key).await, "{key}: nobody waits any more");
-    }
+    assert_nobody_waits(&server).await;
 }
 
 /// A place behind waiters of Redisson is kept for minutes, unlike the hold that replaces it.
@@ -188,9 +191,31 @@ async fn a_full_memory_leaves_nothing_of_a_waiter_that_asks_again() {
         let numbers: Vec<String> = server.query(&["HKEYS", NUMBERS]).await;
         assert_eq!((queue, numbers), (left.clone(), left), "after {owner}");
     }
-    for key in [QUEUE, EXPIRIES, NUMBERS, "lockcore_queue_lock:{a}"] {
-        assert!(!exists(&server, key).await, "{key}: nobody waits any more");
-    }
+    assert_nobody_waits(&server).await;
+}
+
+/// Redisson removes places that have expired, and knows nothing of the numbers.
+#[tokio::test]
+async fn a_waiter_whose_place_redisson_has_removed_leaves_nothing() {
+    let server = RedisServer::start();
+    let backend = connect(&server).await;
+    enters(&backend, &fair("a", "p:1")).await;
+    let _waiting = waits(&backend, "a", "p:2").await;
+    let _: String = server.query(&["LPOP", QUEUE]).await;
+    let _: i64 = server.query(&["ZREM", EXPIRIES, "p:2"]).await;
+    assert_eq!(releases(&backend, &fair("a", "p:2")).await, ReleaseOutcome::NotHeld);
+    assert!(!exists(&server, NUMBERS).await);
+}
+
+#[tokio::test]
+async fn the_last_waiter_that_leaves_takes_the_places_of_dead_ones_along() {
+    let server = RedisServer::start();
+    let backend = connect(&server).await;
+    enters(&backend, &fair("a", "p:1")).await;
+    let _waiting = [waits(&backend, "a", "p:2").await, waits(&backend, "a", "p:3").await];
+    let _: i64 = server.query(&["ZADD", EXPIRIES, "1", "p:2"]).await;
+    assert_eq!(releases(&backend, &fair("a", "p:3")).await, ReleaseOutcome::NotHeld);
+    assert_nobody_waits(&server).await;
 }
 
 /// Something else is stored in place of the numbers, or of the token.

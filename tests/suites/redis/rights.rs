@@ -82,8 +82,8 @@ async fn without(missing: &str) -> usize {
         }
     }
     let mut endless = server.keys_without_expiry().await;
-    // The size of a semaphore must be remembered, and latches have no lease.
-    endless.retain(|key| !key.contains("locks:s") && !key.contains("locks:l"));
+    // The size of a semaphore must be remembered, and the count of a latch has no lease.
+    endless.retain(|key| !key.contains("locks:s") && key != "locks:l");
     assert_eq!(endless, Vec::<String>::new(), "without {missing}");
     refused
 }
@@ -161,7 +161,7 @@ async fn a_place_in_a_queue_is_taken_as_a_whole_or_not_at_all() {
     }
     let server = RedisServer::start();
     let rich = connect(&server).await;
-    for missing in LEAST_RIGHTS.split_whitespace().filter(|right| right.starts_with('+')) {
+    for missing in commands() {
         let Ok(poor) = connect_without(&server, missing).await else { continue };
         for is_crowded in [false, true] {
             let _: String = server.query(&["FLUSHALL"]).await;
@@ -196,4 +196,91 @@ async fn a_place_in_a_queue_is_taken_as_a_whole_or_not_at_all() {
             );
         }
     }
+}
+
+/// The commands of the documented rights.
+fn commands() -> impl Iterator<Item = &'static str> {
+    LEAST_RIGHTS.split_whitespace().filter(|right| right.starts_with('+'))
+}
+
+#[tokio::test]
+async fn a_latch_that_cannot_be_set_has_no_count_and_one_that_is_open_keeps_nobody() {
+    if server_lacks(Feature::ChannelRights) {
+        return;
+    }
+    let server = RedisServer::start();
+    let rich = connect(&server).await;
+    let (set, open) = (name("locks:set"), name("locks:open"));
+    let (mut cannot_set, mut cannot_open) = (0, 0);
+    for missing in commands() {
+        let Ok(poor) = connect_without(&server, missing).await else { continue };
+        let _: String = server.query(&["FLUSHALL"]).await;
+        if poor.latches().unwrap().set_count(&set, 2, "1").await.is_err() {
+            cannot_set += 1;
+            // With no right to delete, nothing can be taken back.
+            let left = if missing == "+del" { vec!["locks:set".to_owned()] } else { Vec::new() };
+            assert_eq!(keys(&server).await, left, "without {missing}");
+        }
+        assert!(rich.latches().unwrap().set_count(&open, 1, "1").await.unwrap());
+        let mut wakeups = rich.latches().unwrap().subscribe(&open).await.unwrap();
+        let counted = poor.latches().unwrap().count_down(&open, "2").await;
+        cannot_open += usize::from(counted.is_err());
+        // With no right to publish, those who wait are not told.
+        if rich.latches().unwrap().count(&open).await.unwrap() == 0 && missing != "+publish" {
+            soon(missing, wakeups.woken()).await;
+        }
+        if missing != "+del" {
+            let count: Option<i64> = server.query(&["GET", "locks:open"]).await;
+            assert_ne!(count, Some(0), "without {missing}");
+        }
+        // Who counts down a latch that is not there leaves nothing for ever either.
+        let _: String = server.query(&["FLUSHALL"]).await;
+        let _ = poor.latches().unwrap().count_down(&open, "3").await;
+        let endless = server.keys_without_expiry().await;
+        assert_eq!(endless, Vec::<String>::new(), "without {missing}");
+    }
+    assert!(cannot_set > 3 && cannot_open > 3, "{cannot_set}, {cannot_open}");
+}
+
+#[tokio::test]
+async fn a_waiter_that_cannot_be_notified_is_notified_by_the_next_one() {
+    if server_lacks(Feature::ChannelRights) {
+        return;
+    }
+    let server = RedisServer::start();
+    let rich = connect(&server).await;
+    let full = ConditionId::new(name("locks:box"), name("full"));
+    let mut refused = 0;
+    for missing in commands() {
+        let Ok(poor) = connect_without(&server, missing).await else { continue };
+        let _: String = server.query(&["FLUSHALL"]).await;
+        let [here, other] = [&rich, &poor].map(|backend| backend.conditions().unwrap());
+        here.join(&full, "waiter", LEASE).await.unwrap();
+        if other.notify(&full, 1).await.is_err() {
+            refused += 1;
+            let is_told = here.notify(&full, 1).await.unwrap() == 1
+                || !here.stay(&full, "waiter", LEASE).await.unwrap();
+            assert!(is_told, "without {missing}");
+        }
+        assert!(!here.stay(&full, "waiter", LEASE).await.unwrap(), "without {missing}");
+    }
+    assert!(refused > 3, "{refused}");
+}
+
+#[tokio::test]
+async fn a_client_that_has_no_right_to_a_record_leaves_none_behind() {
+    if server_lacks(Feature::ChannelRights) {
+        return;
+    }
+    let server = RedisServer::start();
+    let put = async |backend: &RedisBackend| {
+        backend.directory().unwrap().put_client("id", "record", LEASE).await
+    };
+    set_user(&server, "worker", LEAST_RIGHTS).await;
+    put(&connect_as(&server, "worker").await.unwrap()).await.unwrap_err();
+    assert_eq!(keys(&server).await, Vec::<String>::new());
+    let rights = format!("{LEAST_RIGHTS} +zrangebylex").replace("+pexpire ", "");
+    set_user(&server, "worker", &rights).await;
+    put(&connect_as(&server, "worker").await.unwrap()).await.unwrap_err();
+    assert_eq!(server.keys_without_expiry().await, Vec::<String>::new());
 }
