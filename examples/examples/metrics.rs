@@ -87,7 +87,7 @@ fn group(name: &LockName) -> &'static str {
     }
 }
 
-/// Starts the workers of two clients, as two processes would be.
+/// Starts the workers of three clients, as three processes would be.
 async fn work(store: &Store) -> Result<JoinSet<()>, Failure> {
     let mut work = JoinSet::new();
     for _ in 0..2 {
@@ -99,6 +99,8 @@ async fn work(store: &Store) -> Result<JoinSet<()>, Failure> {
         work.spawn(repeat(locks.clone(), slots));
         work.spawn(repeat(locks, losses));
     }
+    let leader = store.client().await?.lease(LEASE).metrics_group(group).build()?;
+    work.spawn(repeat(leader, leadership));
     Ok(work)
 }
 
@@ -141,6 +143,13 @@ async fn reports(locks: &Locks) -> Result<(), LockError> {
     // Long enough to be renewed.
     sleep(LEASE / 2).await;
     guard.release().await
+}
+
+/// Somebody is the leader for as long as possible.
+async fn leadership(locks: &Locks) -> Result<(), LockError> {
+    let leader = locks.lock("leader").acquire().await?;
+    leader.lost().await;
+    Ok(())
 }
 
 /// The other kinds of locks.
