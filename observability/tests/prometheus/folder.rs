@@ -44,9 +44,15 @@ fn in_seconds(rules: &str) -> String {
 
 /// Waits until `query` has a result with a value.
 pub(crate) fn wait_for(server: &Prometheus, query: &str) -> Vec<Sample> {
+    wait_until(server, || query.to_owned())
+}
+
+/// As [`wait_for`], with a query that is made anew for each look.
+fn wait_until(server: &Prometheus, query: impl Fn() -> String) -> Vec<Sample> {
     let start = Instant::now();
     loop {
-        let samples = server.query(query).unwrap_or_else(|error| panic!("{query}: {error}"));
+        let query = query();
+        let samples = server.query(&query).unwrap_or_else(|error| panic!("{query}: {error}"));
         if samples.iter().any(|sample| !sample.value.is_nan()) {
             return samples;
         }
@@ -66,11 +72,13 @@ pub(crate) fn fired(server: &Prometheus) -> Vec<String> {
     names
 }
 
-/// Waits until this alert has fired. It may be over by now: nothing is renewed any more once all
-/// leases have ended.
-pub(crate) fn wait_for_alert(server: &Prometheus, alert: &str) {
-    let fired = format!(r#"last_over_time(ALERTS{{alertstate="firing",alertname="{alert}"}}[1h])"#);
-    wait_for(server, &fired);
+/// Waits until this alert has fired since then. It may be over by now: nothing is renewed any more
+/// once all leases have ended.
+pub(crate) fn wait_for_alert(server: &Prometheus, alert: &str, since: Instant) {
+    wait_until(server, || {
+        let ms = since.elapsed().as_millis().max(1);
+        format!(r#"last_over_time(ALERTS{{alertstate="firing",alertname="{alert}"}}[{ms}ms])"#)
+    });
 }
 
 #[test]
