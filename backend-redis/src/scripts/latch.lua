@@ -42,12 +42,18 @@ local function remember(request)
     end
 end
 
--- Opens the latch. Redisson's waiters continue when they get the message `0`. It comes before
--- anything that the user may have no right to: nobody must wait for ever.
+-- Opens the latch. Redisson's waiters continue when they get the message `0`, and would ask without
+-- a pause as long as there is a count. So they are told if there is none, but before anything else
+-- that may fail: nobody must wait for ever.
 local function open_latch()
-    redis.pcall('PUBLISH', ARGV[2], '0')
-    redis.call('DEL', KEYS[1])
+    local deleted = redis.pcall('DEL', KEYS[1])
+    local is_deleted = type(deleted) == 'number'
+    if is_deleted or count == 0 then
+        redis.pcall('PUBLISH', ARGV[2], '0')
+    end
+    if not is_deleted then
+        error(deleted.err, 0)
+    end
     redis.call('ZREM', KEYS[2], 'latch')
     redis.call('PEXPIRE', KEYS[2], REQUEST_TTL)
 end
-

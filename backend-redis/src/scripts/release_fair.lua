@@ -33,12 +33,17 @@ if not count or ARGV[4] ~= '' and redis.call('GET', KEYS[3]) ~= ARGV[4] then
         redis.pcall('HDEL', KEYS[7], ARGV[1])
     end
     if not count and leave_queue(KEYS[4], KEYS[5], ARGV[1]) then
-        local ok, head = pcall(next_in_line, KEYS)
+        local ok, head, _, expired = pcall(queue_head, KEYS[4], KEYS[5])
+        if ok then
+            pcall(remove_first, KEYS[4], KEYS[5], expired, KEYS[7])
+        end
         if ok and head then
             grant_or_wake(head, '1')
-        elseif not ok then
-            -- The waiters have to look for themselves.
-            redis.pcall('PUBLISH', ARGV[3], '0')
+        else
+            if not ok then
+                -- The waiters have to look for themselves.
+                redis.pcall('PUBLISH', ARGV[3], '0')
+            end
             redis.pcall('DEL', KEYS[6])
             redis.pcall('DEL', KEYS[7])
         end

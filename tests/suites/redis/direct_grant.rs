@@ -218,6 +218,25 @@ async fn the_last_waiter_that_leaves_takes_the_places_of_dead_ones_along() {
     assert_nobody_waits(&server).await;
 }
 
+/// Something else is stored in place of the numbers, so the place of a dead one cannot be removed
+/// as a whole.
+#[tokio::test]
+async fn a_queue_with_waiters_belongs_to_its_lock_whatever_cannot_be_removed() {
+    let server = RedisServer::start();
+    let backend = connect(&server).await;
+    enters(&backend, &fair("a", "p:1")).await;
+    let dead = waits(&backend, "a", "p:2").await;
+    let mut next = waits(&backend, "a", "p:3").await;
+    let _leaving = waits(&backend, "a", "p:4").await;
+    drop(dead);
+    let _: i64 = server.query(&["ZADD", EXPIRIES, "1", "p:2"]).await;
+    let _: i64 = server.query(&["DEL", NUMBERS]).await;
+    let _: i64 = server.query(&["RPUSH", NUMBERS, "something"]).await;
+    assert_eq!(releases(&backend, &fair("a", "p:4")).await, ReleaseOutcome::NotHeld);
+    assert_eq!(soon("the wake-up", next.woken()).await, Wakeup::Changed);
+    assert_eq!(server.query::<String>(&["GET", "lockcore_queue_lock:{a}"]).await, "a");
+}
+
 /// Something else is stored in place of the numbers, or of the token.
 #[tokio::test]
 async fn what_cannot_be_read_stops_no_release() {

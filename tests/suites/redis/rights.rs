@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use crate::{
     errors::{LEAST_RIGHTS, connect_as, set_user},
     everything::{assert_no_panic, call_everything, with_sources},
-    steps::{LEASE, enters, hold, keys, name, request},
+    steps::{LEASE, Messages, enters, hold, keys, name, request},
     support::{connect, soon},
 };
 
@@ -240,6 +240,25 @@ async fn a_latch_that_cannot_be_set_has_no_count_and_one_that_is_open_keeps_nobo
         assert_eq!(endless, Vec::<String>::new(), "without {missing}");
     }
     assert!(cannot_set > 3 && cannot_open > 3, "{cannot_set}, {cannot_open}");
+}
+
+/// Redisson's waiters would ask without a pause until the count is gone.
+#[tokio::test]
+async fn a_latch_that_cannot_be_opened_tells_nobody_that_it_is_open() {
+    const CHANNEL: &str = "redisson_countdownlatch__channel__{locks:gate}";
+    if server_lacks(Feature::ChannelRights) {
+        return;
+    }
+    let server = RedisServer::start();
+    let (rich, gate) = (connect(&server).await, name("locks:gate"));
+    let poor = connect_without(&server, "+del").await.unwrap();
+    assert!(rich.latches().unwrap().set_count(&gate, 2, "1").await.unwrap());
+    let mut messages = Messages::of(&server, CHANNEL).await;
+    poor.latches().unwrap().open(&gate).await.unwrap_err();
+    let _: i64 = server.query(&["PUBLISH", CHANNEL, "nothing before"]).await;
+    assert_eq!(messages.next().await, "nothing before");
+    assert_eq!(rich.latches().unwrap().open(&gate).await.unwrap(), 2);
+    assert_eq!(messages.next().await, "0");
 }
 
 #[tokio::test]
