@@ -54,6 +54,7 @@ local function open_latch()
     if not is_deleted then
         error(deleted.err, 0)
     end
-    redis.call('ZREM', KEYS[2], 'latch')
-    redis.call('PEXPIRE', KEYS[2], REQUEST_TTL)
+    -- With pcall: whatever happens, the latch is open.
+    redis.pcall('ZREM', KEYS[2], 'latch')
+    redis.pcall('PEXPIRE', KEYS[2], REQUEST_TTL)
 end

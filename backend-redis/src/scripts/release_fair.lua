@@ -10,6 +10,18 @@
 --       4 id of the hold, empty unless the owner is named
 --       5 time to live of a token in ms
 -- Reply 1 released, 2 still held, 0 there is no such hold
+
+-- Returns true if the queue could be read, the first waiter in it, and the number of expired places
+-- before that one. On a cluster, a queue that is at another node cannot be read while its slot moves
+-- away from here, and it seems to be empty while the slot moves to here.
+local function read_queue()
+    local ok, head, _, expired = pcall(queue_head, KEYS[4], KEYS[5])
+    if not ok or not head and is_moving() then
+        return false
+    end
+    return true, head, expired
+end
+
 local function grant_or_wake(head, may_be_held)
     if not head then
         return
@@ -33,17 +45,16 @@ if not count or ARGV[4] ~= '' and redis.call('GET', KEYS[3]) ~= ARGV[4] then
         redis.pcall('HDEL', KEYS[7], ARGV[1])
     end
     if not count and leave_queue(KEYS[4], KEYS[5], ARGV[1]) then
-        local ok, head, _, expired = pcall(queue_head, KEYS[4], KEYS[5])
-        if ok then
+        local is_read, head, expired = read_queue()
+        if is_read then
             pcall(remove_first, KEYS[4], KEYS[5], expired, KEYS[7])
-        end
-        if ok and head then
-            grant_or_wake(head, '1')
         else
-            if not ok then
-                -- The waiters have to look for themselves.
-                redis.pcall('PUBLISH', ARGV[3], '0')
-            end
+            -- The waiters have to look for themselves.
+            redis.pcall('PUBLISH', ARGV[3], '0')
+        end
+        if head then
+            grant_or_wake(head, '1')
+        elseif not is_moving() then
             redis.pcall('DEL', KEYS[6])
             redis.pcall('DEL', KEYS[7])
         end
@@ -56,19 +67,18 @@ if ARGV[2] ~= '0' then
     end
     return 2
 end
--- Before the first write: a queue of the wrong type must not stop a release halfway. Nor must one
--- that cannot be read: in a cluster, that is so for a queue that is not there while its slot moves.
-local ok, head, _, expired = pcall(queue_head, KEYS[4], KEYS[5])
+-- Before the first write: a queue of the wrong type must not stop a release halfway.
+local is_read, head, expired = read_queue()
 redis.call('DEL', KEYS[1])
 if ARGV[4] ~= '' then
     redis.call('DEL', KEYS[3])
 end
-if ok then
+if is_read then
     pcall(remove_first, KEYS[4], KEYS[5], expired, KEYS[7])
     grant_or_wake(head)
 end
 -- Also wakes the waiters that take the lock without queueing. Those in the queue listen to the
 -- channel too, for the ends of holds that nobody queued for, and ignore this message: the first one
 -- has been told, unless the queue could not be read. To Redisson, it is the number 0 as well.
-redis.pcall('PUBLISH', ARGV[3], ok and '00' or '0')
+redis.pcall('PUBLISH', ARGV[3], is_read and '00' or '0')
 return 1

@@ -229,7 +229,8 @@ async fn a_queue_with_waiters_belongs_to_its_lock_whatever_cannot_be_removed() {
     let mut next = waits(&backend, "a", "p:3").await;
     let _leaving = waits(&backend, "a", "p:4").await;
     drop(dead);
-    let _: i64 = server.query(&["ZADD", EXPIRIES, "1", "p:2"]).await;
+    let _: i64 = server.query(&["ZADD", EXPIRIES, "1", "p:2", "99999999999999", "p:3"]).await;
+    let _: i64 = server.query(&["PERSIST", "lockcore_queue_lock:{a}"]).await;
     let _: i64 = server.query(&["DEL", NUMBERS]).await;
     let _: i64 = server.query(&["RPUSH", NUMBERS, "something"]).await;
     assert_eq!(releases(&backend, &fair("a", "p:4")).await, ReleaseOutcome::NotHeld);

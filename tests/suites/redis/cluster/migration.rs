@@ -8,12 +8,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lockcore::{Lock, LockError, LockGuard, Locks, Owner};
+use lockcore::{
+    Lock, LockError, LockGuard, Locks, Mode, Owner,
+    backend::{Backend, ReleaseOutcome, SubscribeRequest},
+};
 use lockcore_testkit::{RedisCluster, SlotMigration};
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::{builder, locks, places};
-use crate::support::soon;
+use super::{backend, builder, locks, places};
+use crate::{
+    steps::{enters, hold, name, refused_for, releases, request, state},
+    support::soon,
+};
 
 const LEASE: Duration = Duration::from_millis(1500);
 /// How many times a slot moves under contention.
@@ -351,6 +357,33 @@ async fn a_release_does_not_end_the_hold_of_a_reader_whose_lease_has_not_moved_y
     assert!(other.rw_lock("rw").write().try_acquire().await.unwrap().is_none());
     stays.release().await.unwrap();
     drop(soon("the writer", other.rw_lock("rw").write().acquire()).await.unwrap());
+}
+
+/// The queue, or a part of it, is still where the slot comes from, and seems to be empty.
+#[tokio::test]
+async fn a_fair_lock_that_has_moved_before_its_queue_is_released_and_the_waiters_are_told() {
+    const QUEUE: &str = "redisson_lock_queue:{fair}";
+    let cluster = cluster().await;
+    let client = backend(&cluster).connect().await.unwrap();
+    let fair = |owner: &str| {
+        request("fair", &hold(owner), Mode::Fair).queue(Some(Duration::from_secs(60)))
+    };
+    for moved in [&["fair"][..], &["fair", QUEUE]] {
+        enters(&client, &fair("p:1")).await;
+        refused_for(&client, &fair("p:2")).await;
+        refused_for(&client, &fair("p:3")).await;
+        let waiter = SubscribeRequest::new(name("fair"), hold("p:2")).mode(Mode::Fair);
+        let mut wakeups = client.subscribe(&waiter).await.unwrap();
+        let migration = half_moved(&cluster, "fair", |key| moved.contains(&key)).await;
+        assert_eq!(releases(&client, &fair("p:1")).await, ReleaseOutcome::Released);
+        soon("the wake-up", wakeups.woken()).await;
+        cluster.move_keys(&migration).await;
+        cluster.finish_migration(migration).await;
+        assert_eq!(state(&client, "fair").await.waiters(), ["p:2", "p:3"], "{moved:?}");
+        for waiter in ["p:2", "p:3"] {
+            releases(&client, &fair(waiter)).await;
+        }
+    }
 }
 
 #[tokio::test]
