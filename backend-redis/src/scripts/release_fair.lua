@@ -12,14 +12,24 @@
 -- Reply 1 released, 2 still held, 0 there is no such hold
 
 -- Returns true if the queue could be read, the first waiter in it, and the number of expired places
--- before that one. On a cluster, a queue that is at another node cannot be read while its slot moves
--- away from here, and it seems to be empty while the slot moves to here.
+-- before it. On a cluster, a queue that is at another node cannot be read while its slot moves away
+-- from here, and it seems to be empty while the slot moves to here.
 local function read_queue()
     local ok, head, _, expired = pcall(queue_head, KEYS[4], KEYS[5])
     if not ok or not head and is_moving() then
         return false
     end
     return true, head, expired
+end
+
+-- For a queue that could not be read: the waiters have to look for themselves. Those of Redisson
+-- hear only what is sent to each of them.
+local function wake_all()
+    local first = redis.pcall('LINDEX', KEYS[4], 0)
+    if type(first) == 'string' then
+        redis.pcall('PUBLISH', ARGV[3] .. ':' .. first, '0')
+    end
+    redis.pcall('PUBLISH', ARGV[3], '0')
 end
 
 local function grant_or_wake(head, may_be_held)
@@ -49,8 +59,7 @@ if not count or ARGV[4] ~= '' and redis.call('GET', KEYS[3]) ~= ARGV[4] then
         if is_read then
             pcall(remove_first, KEYS[4], KEYS[5], expired, KEYS[7])
         else
-            -- The waiters have to look for themselves.
-            redis.pcall('PUBLISH', ARGV[3], '0')
+            wake_all()
         end
         if head then
             grant_or_wake(head, '1')
@@ -73,12 +82,14 @@ redis.call('DEL', KEYS[1])
 if ARGV[4] ~= '' then
     redis.call('DEL', KEYS[3])
 end
-if is_read then
-    pcall(remove_first, KEYS[4], KEYS[5], expired, KEYS[7])
-    grant_or_wake(head)
+if not is_read then
+    wake_all()
+    return 1
 end
+pcall(remove_first, KEYS[4], KEYS[5], expired, KEYS[7])
+grant_or_wake(head)
 -- Also wakes the waiters that take the lock without queueing. Those in the queue listen to the
 -- channel too, for the ends of holds that nobody queued for, and ignore this message: the first one
--- has been told, unless the queue could not be read. To Redisson, it is the number 0 as well.
-redis.pcall('PUBLISH', ARGV[3], is_read and '00' or '0')
+-- has been told. To Redisson, it is the number 0 as well.
+redis.pcall('PUBLISH', ARGV[3], '00')
 return 1

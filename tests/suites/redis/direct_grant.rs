@@ -218,6 +218,19 @@ async fn the_last_waiter_that_leaves_takes_the_places_of_dead_ones_along() {
     assert_nobody_waits(&server).await;
 }
 
+/// Something else is stored in place of the times.
+#[tokio::test]
+async fn a_waiter_of_redisson_is_told_of_a_release_whose_queue_cannot_be_read() {
+    let server = RedisServer::start();
+    let backend = connect(&server).await;
+    enters(&backend, &fair("a", "p:1")).await;
+    let mut java = java_waits(&server).await;
+    let _: i64 = server.query(&["DEL", EXPIRIES]).await;
+    let _: i64 = server.query(&["RPUSH", EXPIRIES, "something"]).await;
+    assert_eq!(releases(&backend, &fair("a", "p:1")).await, ReleaseOutcome::Released);
+    assert_eq!(java.next().await, "0");
+}
+
 /// Something else is stored in place of the numbers, so the place of a dead one cannot be removed
 /// as a whole.
 #[tokio::test]
