@@ -233,7 +233,7 @@ async fn a_latch_that_cannot_be_set_has_no_count_and_one_that_is_open_keeps_nobo
             let count: Option<i64> = server.query(&["GET", "locks:open"]).await;
             assert_ne!(count, Some(0), "without {missing}");
         }
-        // Who counts down a latch that is not there leaves nothing for ever either.
+        // A count-down of a latch that does not exist leaves no key without an expiry.
         let _: String = server.query(&["FLUSHALL"]).await;
         let _ = poor.latches().unwrap().count_down(&open, "3").await;
         let endless = server.keys_without_expiry().await;
