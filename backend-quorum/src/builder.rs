@@ -160,11 +160,12 @@ impl QuorumBuilder {
         self.finish(members, Vec::new())
     }
 
-    /// Makes the quorum once a majority of its members is connected and the others have had a
-    /// moment to connect. Must be called within a tokio runtime.
+    /// Makes the quorum once a majority of its members is connected and the others have had
+    /// [`member_timeout`](Self::member_timeout) to connect. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// As [`build`](Self::build); and the errors of the members, if no majority can be connected.
+    /// As [`build`](Self::build); and the errors of the members, if no majority can be connected
+    /// within 10 s.
     ///
     /// # Cancel safety
     /// If the future is dropped, no attempt to connect goes on.

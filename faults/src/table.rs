@@ -39,8 +39,9 @@ fn section(reports: &[Report]) -> String {
     let sum = |count: fn(&Report) -> usize| reports.iter().map(count).sum::<usize>();
     let _ = writeln!(
         text,
-        "Last run: {} faults, {} of them cannot be made here, {} grants, {} holds lost (as their faults have it), {} writes turned \
-         away by their token, **{} violations**.\n",
+        "Last run: {}. {} faults, {} of them cannot be made here, {} grants, {} holds lost (as their faults have it), {} writes \
+         turned away by their token, **{} violations**.\n",
+        time::OffsetDateTime::now_utc().date(),
         reports.len(),
         sum(|report| usize::from(report.impossible.is_some())),
         sum(|report| report.grants),
@@ -57,12 +58,12 @@ fn section(reports: &[Report]) -> String {
 }
 
 const HEAD: &str = "# The fault battery\n
-Written by `./scripts/faults`; do not edit. Numbers are those of the table of faults that the battery was made from. Several client
-processes use locks of every kind while a fault is injected; what all of them saw is checked afterwards: exclusion by belief, fencing
-tokens, lost updates at the resource, beliefs against what the server had (`MONITOR`), lost wake-ups, unknown outcomes, and what is
-left behind. *lost* counts holds that were lost and whose holders were told, which is right where the fault makes
-it so. A bound is exceeded only if it is by more than what the machine itself was late by during the fault; a hold is lost to the machine if
-that stood still for so much of its lease that there was no time to renew it.
+Written by `./scripts/faults`; do not edit. A fault has the same number in every run and on every deployment. Several client processes use
+locks of every kind while a fault is injected. What all of them saw is checked afterwards: exclusion by belief, fencing tokens, lost
+updates at the resource, beliefs against what the server had (`MONITOR`), lost wake-ups, unknown outcomes, and what is left behind.
+*lost* counts holds that were lost and whose holders were told, which is right where the fault makes it so. The battery measures by how
+much the machine itself was late during the fault: a time may exceed its bound by that much, and a loss is blamed on the machine if it
+stalled for so long that a renewal could not be in time.
 
 Where it is not what the name says: a power loss (12) is an append-only file whose end is cut off; a server that cannot save (20) finds
 a directory in place of its file; lost messages (34) are left out by the proxy, since TCP loses none; half-open connections (36, 37) are frozen in the proxy;
@@ -71,8 +72,8 @@ library; slow disks (52) and failing calls (53) are made by `strace`. Redis and 
 disk delays no other fault. A client's bad network to several servers is a preloaded library, which leads each connection through a proxy
 whatever address a server announces; so is the network between servers (23, 24, 65).
 
-There is a section for each deployment that was run. Faults of one server act on the primary of the locks that they watch; the other servers have the
-patience to leave it its role. A node of a cluster refuses all requests for two seconds after a restart (10 to 12), which is as long as a lease:
+Each deployment that was run has a section. Faults of one server act on the primary of the locks that they watch; the other servers are set
+not to replace it meanwhile. A node of a cluster refuses all requests for two seconds after a restart (10 to 12), which is as long as a lease:
 no renewal gets through, and holds end though the node still has them. In 24 to 29 and 63 to 65 they replace it after a second. A failover loses what the new primary had not
 been sent; *forgotten* holds are those that another client got while their holders believed in them, which must end with their next
 renewal, and *stranded* locks were released at the old primary only and stay held until their lease ends.
@@ -84,7 +85,8 @@ are watched are acquired anew before each of these failures, and are on all memb
 lost it. Members do not have to stay away after a lost connection (`rejoin_after` is zero), except for a lease where they come back without their data
 (12, 57, 69 and 72).
 
-PostgreSQL is killed, stopped and cut off as Redis is. There, the battery promotes the replica (24, 25 and 71) as soon as the primary is
+PostgreSQL is killed, stopped and cut off as Redis is. It does not wait for the disk (`fsync`), which makes no difference to a process that
+is killed. There, the battery promotes the replica (24, 25 and 71) as soon as the primary is
 dead, and the primary stays down. The replica is asynchronous in 24 and 25, and may lack the last holds; it is synchronous in 71, where
 no hold may be lost. Between clients and PostgreSQL the proxy cannot see single requests.
 

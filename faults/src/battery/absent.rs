@@ -61,7 +61,8 @@ fn on_quorum(number: u32) -> Option<&'static str> {
 fn on_postgres(number: u32) -> Option<&'static str> {
     Some(match number {
         8 | 9 => "70 is the same with a transaction",
-        11 | 12 | 15..=20 | 22 | 46..=49 | 51 => "it is about Redis; a database has other ways",
+        49 | 51 => "the suite of the backend has it",
+        11 | 12 | 15..=20 | 22 | 46..=48 => "it is about Redis; a database has other ways",
         13 => "it loads nothing while it runs; 10 has it recover",
         14 => "there are no scripts",
         21 => "a primary cannot be made a replica while it runs; 25 has clients meet a replica",
