@@ -164,13 +164,16 @@ pub(super) async fn commands_half_open(run: Run) -> Result<Report> {
     let mut scene = Scene::open(run, Setup::default().proxied().unfenced()).await?;
     scene.play().await?;
     let places = scene.stage("staged", 0, Some(1)).await?;
+    let accepted = |scene: &Scene| -> u64 { scene.networks.iter().map(Network::accepted).sum() };
+    let before = accepted(&scene);
     for _ in 0..4 {
         scene.networks.iter().for_each(|network| network.freeze(On::Commands));
         scene.sleep(1000).await;
     }
     scene.networks.iter().for_each(Network::heal);
     scene.expect_held(&places)?;
-    scene.finish(Judge { wakeup: Duration::from_secs(2), ..Judge::default() }).await
+    let commands = COMMANDS_FOR_A_CONNECTION * (accepted(&scene) - before);
+    scene.finish(Judge { wakeup: Duration::from_secs(2), commands, ..Judge::default() }).await
 }
 
 /// #37: pub/sub connections go silent, half open. Until that is noticed, within 5 s and a timeout,
@@ -218,6 +221,9 @@ pub(super) async fn reset_midway(run: Run) -> Result<Report> {
 /// follows it, most attempts would fail and waiters would pause longer each time, the more so the
 /// longer it takes to connect.
 const ANSWERED: u64 = 12;
+
+/// The commands that a new connection may cost, on any deployment, before it serves requests.
+const COMMANDS_FOR_A_CONNECTION: u64 = 9;
 
 /// The commands that a lost reply may cost. The client reconnects, subscribes again, and undoes and
 /// repeats the requests that were pending: one for each of its tasks.

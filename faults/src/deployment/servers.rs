@@ -83,7 +83,7 @@ impl Servers {
                 Group::Quorum((0..MEMBERS).map(start).collect::<std::result::Result<_, _>>()?)
             }
             Deployment::Postgres => {
-                Group::Postgres(Postgres::start(setup.fails_over || setup.between)?)
+                Group::Postgres(Postgres::start(setup.fails_over || setup.between).await?)
             }
             Deployment::Etcd => Group::Etcd(Etcd::start()?),
         };
