@@ -1,5 +1,7 @@
 //! Requests about holds, for the models of all kinds of locks.
 
+use std::sync::Arc;
+
 use lockcore::{
     BackendError, LockState, Mode,
     backend::{
@@ -7,10 +9,13 @@ use lockcore::{
         RenewOutcome, RenewRequest, ResizeRequest,
     },
 };
-use lockcore_redis::RedisBackend;
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
 
-use crate::{Answer, State, Target, lease, thousands};
+use crate::{
+    Answer, State, Target, lease,
+    stores::{Difference, Store},
+    thousands,
+};
 
 /// Owner and id: three owners with one hold each, and two named ones with several holds, one after
 /// the other.
@@ -25,7 +30,7 @@ const HOLDS: [(&str, &str); 7] = [
 ];
 
 /// The number of tokens of an exclusive hold of each owner without a name: one, as for the first
-/// hold of a lock, or as many as a client may hand on.
+/// hold of a lock, or as many as a client may hand on, if the store gives that many.
 const TOKENS: [(&str, u32); 3] = [("c:1", 1), ("c:2", 100_000), ("c:3", 1)];
 
 /// An index into [`HOLDS`].
@@ -81,13 +86,16 @@ pub(crate) fn ids() -> impl Strategy<Value = Id> {
 }
 
 /// Requests for locks that can be held in these modes.
-pub(crate) fn requests<M>(modes: fn() -> M) -> impl Strategy<Value = Vec<Request>>
+pub(crate) fn requests<M>(store: &Store, modes: fn() -> M) -> impl Strategy<Value = Vec<Request>>
 where
     M: Strategy<Value = Mode> + 'static,
 {
+    let shortest = u64::from(!store.ends_leases_soon());
+    let has_modes_apart = store.differences.has(Difference::HoldInEachMode);
     let leases = prop_oneof![1 => Just(0), 5 => 1..4_u64];
+    let leases = leases.prop_map(move |lease| lease.max(shortest));
     let counts = prop_oneof![4 => Just(1_u32), 1 => 2..4_u32];
-    let queues = prop_oneof![Just(None), Just(Some(1)), Just(Some(1)), Just(Some(0))];
+    let queues = prop_oneof![Just(None), Just(Some(1)), Just(Some(1)), Just(Some(shortest))];
     let within = prop_oneof![2 => Just(None), 1 => ids().prop_map(Some)];
     let acquire = (ids(), modes(), leases, counts, queues, within).prop_map(
         |(id, mode, lease, count, queue, within)| Request::Acquire {
@@ -95,7 +103,8 @@ where
             mode,
             lease,
             count,
-            queue,
+            // A hold that grows does not wait.
+            queue: queue.filter(|_| count == 1),
             within,
         },
     );
@@ -111,7 +120,24 @@ where
     let request = prop_oneof![
         8 => acquire, 2 => renew, 6 => release, 1 => Just(Request::Force), 2 => Just(Request::Inspect), 1 => resize
     ];
-    deliveries(request)
+    deliveries(request).prop_map(move |requests| match has_modes_apart {
+        true => requests,
+        false => in_one_mode_each(requests),
+    })
+}
+
+/// Gives all requests for a hold the mode of the first one.
+fn in_one_mode_each(mut requests: Vec<Request>) -> Vec<Request> {
+    let mut modes = [None; HOLDS.len()];
+    for request in &mut requests {
+        if let Request::Acquire { id, mode, .. }
+        | Request::Renew { id, mode, .. }
+        | Request::Release { id, mode, .. } = request
+        {
+            *mode = *modes[id.0].get_or_insert(*mode);
+        }
+    }
+    requests
 }
 
 /// Some requests, each delivered any number of times, in any order.
@@ -125,14 +151,14 @@ pub(crate) fn deliveries<T: Clone + std::fmt::Debug>(
 
 /// Sends one request.
 pub(crate) async fn send(
-    backend: RedisBackend,
+    backend: Arc<dyn Backend>,
     target: Target,
     request: Request,
 ) -> Result<Answer, BackendError> {
     let name = target.name.clone();
     Ok(match request {
         Request::Acquire { id, mode, lease: time, count, queue, within } => {
-            let tokens = id.tokens(mode);
+            let tokens = id.tokens(mode).min(backend.limits().most_tokens);
             let request = AcquireRequest::new(name, id.hold(), lease(time))
                 .tokens(tokens)
                 .mode(mode)

@@ -1,19 +1,21 @@
 //! The model of exclusive and fair locks.
 
 use lockcore::Mode;
-use proptest::prelude::{Just, prop_oneof};
+use proptest::prelude::{Just, Strategy, prop_oneof};
 
 use crate::{
     Answer, Model, State, compare,
     holds::{Id, ModelHold, Request, lapses, requests, send},
+    stores::{Difference, Differences, Store},
 };
 
 /// One owner at a time, and the waiters of a fair lock in the order in which they came.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Lock {
+    differences: Differences,
     held: Option<ModelHold>,
-    /// Owners, and how long their places are kept.
-    queue: Vec<(&'static str, u64)>,
+    /// Holds, and how long their places are kept.
+    queue: Vec<(Id, u64)>,
     grants: usize,
 }
 
@@ -38,7 +40,8 @@ impl Lock {
                 return Answer::Acquired(grant);
             }
             Some(held) if held.id.owner() == id.owner() => {
-                if id.is_before(held.id) {
+                let refuses_older = self.differences.has(Difference::RefusesOlderHolds);
+                if refuses_older && id.is_before(held.id) {
                     return Answer::Held(Some(held.lease));
                 }
             }
@@ -50,8 +53,8 @@ impl Lock {
             None => {
                 if mode == Mode::Fair
                     && is_outermost
-                    && let Some((_, kept)) =
-                        self.queue.first().copied().filter(|(first, _)| *first != id.owner())
+                    && let Some((first, kept)) = self.queue.first().copied()
+                    && !self.have_one_place(first, id)
                 {
                     self.enqueue(mode, id, queue);
                     return Answer::Held(Some(kept));
@@ -69,15 +72,25 @@ impl Lock {
 
     fn enqueue(&mut self, mode: Mode, id: Id, keep: Option<u64>) {
         let Some(keep) = keep.filter(|_| mode == Mode::Fair) else { return };
-        match self.queue.iter_mut().find(|(owner, _)| *owner == id.owner()) {
-            Some(place) => place.1 = keep,
-            None => self.queue.push((id.owner(), keep)),
+        match self.queue.iter().position(|(other, _)| self.have_one_place(*other, id)) {
+            Some(at) => self.queue[at].1 = keep,
+            None => self.queue.push((id, keep)),
+        }
+    }
+
+    /// Returns `true` if the place of one is that of the other.
+    fn have_one_place(&self, one: Id, other: Id) -> bool {
+        match self.differences.has(Difference::RedissonQueue) {
+            true => one.owner() == other.owner(),
+            false => one == other,
         }
     }
 
     fn leave(&mut self, mode: Mode, id: Id) {
         if mode == Mode::Fair {
-            self.queue.retain(|(owner, _)| *owner != id.owner());
+            let mut queue = std::mem::take(&mut self.queue);
+            queue.retain(|(other, _)| !self.have_one_place(*other, id));
+            self.queue = queue;
         }
     }
 
@@ -92,8 +105,9 @@ impl Lock {
                 Answer::Released
             }
             held => {
-                // A named owner that is inside has no place.
-                if held.as_ref().is_none_or(|held| held.id.owner() != id.owner()) {
+                // With one place for all holds of a named owner, one that is inside has none.
+                let is_inside = held.as_ref().is_some_and(|held| held.id.owner() == id.owner());
+                if !is_inside || !self.differences.has(Difference::RedissonQueue) {
                     self.leave(mode, id);
                 }
                 Answer::NotHeld
@@ -102,9 +116,14 @@ impl Lock {
     }
 
     fn inspect(&self) -> State {
-        let holder = |held: &ModelHold| {
-            (held.id.owner().to_owned(), Mode::Exclusive.to_string(), held.count)
+        let mode = |held: &ModelHold| match held.mode {
+            Mode::Fair if self.differences.has(Difference::ReportsFairAsExclusive) => {
+                Mode::Exclusive
+            }
+            mode => mode,
         };
+        let holder =
+            |held: &ModelHold| (held.id.owner().to_owned(), mode(held).to_string(), held.count);
         State {
             holders: self.held.iter().map(holder).collect(),
             remaining: self.held.as_ref().map(|held| held.lease),
@@ -117,10 +136,15 @@ impl Lock {
 impl Model for Lock {
     type Request = Request;
 
-    /// Behind others, places are kept for longer than requested, because of Redisson.
+    fn new(differences: Differences) -> Self {
+        Self { differences, held: None, queue: Vec::new(), grants: 0 }
+    }
+
+    /// In the queue of Redisson, a place behind others does not end soon, whatever was requested.
     fn adapt(&self, mut request: Request) -> Request {
         if let Request::Acquire { queue: Some(keep), id, .. } = &mut request
-            && self.queue.iter().any(|(owner, _)| *owner != id.owner())
+            && self.differences.has(Difference::RedissonQueue)
+            && self.queue.iter().any(|(other, _)| !self.have_one_place(*other, *id))
         {
             *keep = 1;
         }
@@ -161,9 +185,7 @@ fn without_resizing(requests: Vec<Request>) -> Vec<Request> {
     requests.into_iter().filter(|request| !matches!(request, Request::Resize(_))).collect()
 }
 
-#[test]
-fn exclusive_and_fair_locks_do_as_their_model() {
-    use proptest::strategy::Strategy;
+pub(crate) fn exclusive_and_fair_locks_do_as_their_model(store: &Store) {
     let modes = || prop_oneof![Just(Mode::Exclusive), Just(Mode::Fair), Just(Mode::Fair)];
-    compare::<Lock, _, _>(requests(modes).prop_map(without_resizing), send);
+    compare::<Lock, _, _>(store, requests(store, modes).prop_map(without_resizing), send);
 }

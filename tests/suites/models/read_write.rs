@@ -9,11 +9,13 @@ use proptest::{
 use crate::{
     Answer, Model, State, compare,
     holds::{Id, ModelHold, Request, lapses, requests, send},
+    stores::{Difference, Differences, Store},
 };
 
 /// Either readers together, or a writer, with the readers that it let in.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct ReadWrite {
+    differences: Differences,
     holds: Vec<ModelHold>,
     /// Writers that keep new readers out, and for how long.
     writers: Vec<(Id, u64)>,
@@ -34,6 +36,7 @@ impl ReadWrite {
         let Request::Acquire { id, mode, lease, count, queue, within } = *request else {
             unreachable!()
         };
+        let refuses_older = self.differences.has(Difference::RefusesOlderHolds);
         if let Some(held) = self.hold_of(id, mode) {
             if held.id == id {
                 held.count = count;
@@ -42,7 +45,7 @@ impl ReadWrite {
                 self.admitted(id, mode);
                 return Answer::Acquired(grant);
             }
-            if id.is_before(held.id) {
+            if refuses_older && id.is_before(held.id) {
                 return Answer::Held(Some(held.lease));
             }
         } else if let Some(left) = self.refused(id, mode, count, queue, within) {
@@ -75,7 +78,6 @@ impl ReadWrite {
         }
         let last = self.holds.iter().map(|held| held.lease).max()?;
         if self.writer().is_none()
-            && count == 1
             && let Some(keep) = queue
         {
             self.writers.retain(|(writer, _)| *writer != id);
@@ -122,6 +124,10 @@ impl ReadWrite {
 impl Model for ReadWrite {
     type Request = Request;
 
+    fn new(differences: Differences) -> Self {
+        Self { differences, holds: Vec::new(), writers: Vec::new(), grants: 0 }
+    }
+
     fn lapses(request: &Request) -> bool {
         lapses(request)
     }
@@ -151,13 +157,12 @@ impl Model for ReadWrite {
     }
 }
 
-#[test]
-fn read_write_locks_do_as_their_model() {
+pub(crate) fn read_write_locks_do_as_their_model(store: &Store) {
     let modes = || prop_oneof![Just(Mode::Read), Just(Mode::Read), Just(Mode::Write)];
     let resizes = |request: &Request| matches!(request, Request::Resize(_));
-    let requests = requests(modes).prop_map(move |mut requests| {
+    let requests = requests(store, modes).prop_map(move |mut requests| {
         requests.retain(|request| !resizes(request));
         requests
     });
-    compare::<ReadWrite, _, _>(requests, send);
+    compare::<ReadWrite, _, _>(store, requests, send);
 }

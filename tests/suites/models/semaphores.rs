@@ -6,11 +6,15 @@ use proptest::strategy::Strategy;
 use crate::{
     Answer, Model, State, compare,
     holds::{Id, ModelHold, Request, lapses, requests, send},
+    stores::{Difference, Differences, Store},
 };
 
 /// The number of permits is the one that was set, or that the first request said.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Permits {
+    differences: Differences,
+    /// The number was set, and does not come from a request.
+    is_set: bool,
     total: Option<u32>,
     holds: Vec<ModelHold>,
     grants: usize,
@@ -36,7 +40,9 @@ impl Permits {
         }
         let total = self.total.unwrap_or(limit);
         // Where unknown holders may have taken permits, there may be more.
-        if count > total && !(plain && self.total.is_some()) {
+        let is_unknown =
+            plain && self.total.is_some() && self.differences.has(Difference::CountsNoPlainPermits);
+        if count > total && !is_unknown {
             return Answer::TooMany(total);
         }
         if self.taken() + count > total {
@@ -46,6 +52,20 @@ impl Permits {
         self.grants += 1;
         self.holds.push(ModelHold { id, mode, count: 1, lease, grant: self.grants });
         Answer::Acquired(self.grants)
+    }
+
+    /// Forgets the number that a request said, if no hold needs it.
+    fn forget(&mut self) {
+        let is_kept = self.is_set || self.differences.has(Difference::KeepsIdleSemaphores);
+        self.total = self.total.filter(|_| is_kept || !self.holds.is_empty());
+    }
+
+    /// Ends the holds of which `goes_on` is not true. Returns `true` if there were any.
+    fn end(&mut self, goes_on: impl Fn(&ModelHold) -> bool) -> bool {
+        let before = self.holds.len();
+        self.holds.retain(goes_on);
+        self.forget();
+        self.holds.len() < before
     }
 
     fn inspect(&self) -> State {
@@ -63,6 +83,10 @@ impl Permits {
 impl Model for Permits {
     type Request = Request;
 
+    fn new(differences: Differences) -> Self {
+        Self { differences, is_set: false, total: None, holds: Vec::new(), grants: 0 }
+    }
+
     fn lapses(request: &Request) -> bool {
         lapses(request)
     }
@@ -79,14 +103,14 @@ impl Model for Permits {
                     None => Answer::NotHeld,
                 }
             }
-            Request::Release { id, .. } => {
-                let before = self.holds.len();
-                self.holds.retain(|held| held.id != id);
-                if self.holds.len() < before { Answer::Released } else { Answer::NotHeld }
-            }
-            Request::Force => Answer::Flag(!std::mem::take(&mut self.holds).is_empty()),
+            Request::Release { id, .. } => match self.end(|held| held.id != id) {
+                true => Answer::Released,
+                false => Answer::NotHeld,
+            },
+            Request::Force => Answer::Flag(self.end(|_| false)),
             Request::Inspect => Answer::State(self.inspect()),
             Request::Resize(permits) => {
+                self.is_set = true;
                 self.total = Some(permits);
                 Answer::Any
             }
@@ -94,7 +118,7 @@ impl Model for Permits {
     }
 
     fn lapse(&mut self) {
-        self.holds.retain(|held| held.lease > 0);
+        self.end(|held| held.lease > 0);
     }
 }
 
@@ -111,21 +135,25 @@ fn entered_once(requests: Vec<Request>) -> Vec<Request> {
     requests
 }
 
-#[test]
-fn semaphores_do_as_their_model() {
+pub(crate) fn semaphores_do_as_their_model(store: &Store) {
     let modes = || (1..5_u32, 1..5_u32).prop_map(|(count, limit)| Mode::permits(count, limit));
-    compare::<Permits, _, _>(requests(modes).prop_map(entered_once), send);
+    compare::<Permits, _, _>(store, requests(store, modes).prop_map(entered_once), send);
 }
 
-#[test]
-fn plain_semaphores_do_as_their_model() {
+pub(crate) fn plain_semaphores_do_as_their_model(store: &Store) {
     let modes =
         || (1..5_u32, 1..5_u32).prop_map(|(count, limit)| Mode::plain_permits(count, limit));
-    let requests = requests(modes).prop_map(|requests| {
+    let is_inspected = !store.differences.has(Difference::CountsNoPlainPermits);
+    let requests = requests(store, modes).prop_map(move |requests| {
         let mut requests = entered_once(requests);
-        // Their number is not set here, and is reported without the permits of others.
-        requests.retain(|request| !matches!(request, Request::Resize(_) | Request::Inspect));
+        // Their number is not set here. A store that does not count them reports it without the
+        // permits of others.
+        requests.retain(|request| match request {
+            Request::Resize(_) => false,
+            Request::Inspect => is_inspected,
+            _ => true,
+        });
         requests
     });
-    compare::<Permits, _, _>(requests, send);
+    compare::<Permits, _, _>(store, requests, send);
 }

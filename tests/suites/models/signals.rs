@@ -1,15 +1,22 @@
 //! The models of latches and conditions.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use lockcore::{
     BackendError, LockName,
     backend::{Backend, ConditionId, Departure},
 };
-use lockcore_redis::RedisBackend;
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
 
-use crate::{Answer, Model, Target, compare, holds::deliveries, lease};
+use crate::{
+    Answer, Model, Target, compare,
+    holds::deliveries,
+    lease,
+    stores::{Difference, Differences, Store},
+};
 
 #[derive(Clone, Debug)]
 enum LatchRequest {
@@ -29,6 +36,10 @@ struct Latch {
 
 impl Model for Latch {
     type Request = LatchRequest;
+
+    fn new(_: Differences) -> Self {
+        Self::default()
+    }
 
     fn lapses(_: &LatchRequest) -> bool {
         false
@@ -65,7 +76,7 @@ impl Model for Latch {
 }
 
 async fn send_to_latch(
-    backend: RedisBackend,
+    backend: Arc<dyn Backend>,
     target: Target,
     request: LatchRequest,
 ) -> Result<Answer, BackendError> {
@@ -82,15 +93,14 @@ async fn send_to_latch(
     })
 }
 
-#[test]
-fn latches_do_as_their_model() {
+pub(crate) fn latches_do_as_their_model(store: &Store) {
     let request = prop_oneof![
         2 => (1..4_u32, any::<u8>()).prop_map(|(count, id)| LatchRequest::Set { count, id }),
         4 => any::<u8>().prop_map(|id| LatchRequest::CountDown { id }),
         2 => Just(LatchRequest::Count),
         1 => Just(LatchRequest::Open),
     ];
-    compare::<Latch, _, _>(deliveries(request), send_to_latch);
+    compare::<Latch, _, _>(store, deliveries(request), send_to_latch);
 }
 
 #[derive(Clone, Debug)]
@@ -101,24 +111,46 @@ enum ConditionRequest {
     Notify(u32),
 }
 
-/// A queue of waiters, and how long their places are kept.
-#[derive(Debug, Default)]
-struct Condition(Vec<(u8, u64)>);
+/// A queue of waiters.
+#[derive(Debug)]
+struct Condition {
+    differences: Differences,
+    /// The waiters, and how long their places are kept.
+    queue: Vec<(u8, u64)>,
+    /// Those who have left without a place.
+    gone: BTreeSet<u8>,
+}
 
 impl Condition {
     fn stay(&mut self, waiter: u8, keep: u64) -> bool {
-        let place = self.0.iter_mut().find(|(other, _)| *other == waiter);
+        let place = self.queue.iter_mut().find(|(other, _)| *other == waiter);
         place.map(|place| place.1 = keep).is_some()
     }
 
     fn notify(&mut self, count: u32) -> usize {
-        let count = self.0.len().min(usize::try_from(count).unwrap());
-        self.0.drain(..count).count()
+        let count = self.queue.len().min(usize::try_from(count).unwrap());
+        self.queue.drain(..count).count()
     }
 }
 
 impl Model for Condition {
     type Request = ConditionRequest;
+
+    fn new(differences: Differences) -> Self {
+        Self { differences, queue: Vec::new(), gone: BTreeSet::new() }
+    }
+
+    fn adapt(&self, request: ConditionRequest) -> ConditionRequest {
+        match request {
+            ConditionRequest::Join { waiter, keep }
+                if self.differences.has(Difference::KeepsWhoHasLeftOut)
+                    && self.gone.contains(&waiter) =>
+            {
+                ConditionRequest::Stay { waiter, keep }
+            }
+            request => request,
+        }
+    }
 
     fn lapses(request: &ConditionRequest) -> bool {
         matches!(
@@ -131,15 +163,18 @@ impl Model for Condition {
         match *request {
             ConditionRequest::Join { waiter, keep } => {
                 if !self.stay(waiter, keep) {
-                    self.0.push((waiter, keep));
+                    self.queue.push((waiter, keep));
                 }
                 Answer::Any
             }
             ConditionRequest::Stay { waiter, keep } => Answer::Flag(self.stay(waiter, keep)),
             ConditionRequest::Leave { waiter, departure } => {
-                let before = self.0.len();
-                self.0.retain(|(other, _)| *other != waiter);
-                let was_in = self.0.len() < before;
+                let before = self.queue.len();
+                self.queue.retain(|(other, _)| *other != waiter);
+                let was_in = self.queue.len() < before;
+                if !was_in {
+                    self.gone.insert(waiter);
+                }
                 if !was_in && departure == Departure::Cancelled {
                     self.notify(1);
                 }
@@ -152,12 +187,12 @@ impl Model for Condition {
     }
 
     fn lapse(&mut self) {
-        self.0.retain(|(_, keep)| *keep > 0);
+        self.queue.retain(|(_, keep)| *keep > 0);
     }
 }
 
 async fn send_to_condition(
-    backend: RedisBackend,
+    backend: Arc<dyn Backend>,
     target: Target,
     request: ConditionRequest,
 ) -> Result<Answer, BackendError> {
@@ -179,8 +214,7 @@ async fn send_to_condition(
     })
 }
 
-#[test]
-fn conditions_do_as_their_model() {
+pub(crate) fn conditions_do_as_their_model(store: &Store) {
     let keeps = || prop_oneof![1 => Just(0_u64), 5 => 1..3_u64];
     let departures = prop_oneof![Just(Departure::Cancelled), Just(Departure::TimedOut)];
     let request = prop_oneof![
@@ -190,5 +224,5 @@ fn conditions_do_as_their_model() {
             .prop_map(|(waiter, departure)| ConditionRequest::Leave { waiter, departure }),
         2 => prop_oneof![3 => 1..3_u32, 1 => Just(u32::MAX)].prop_map(ConditionRequest::Notify),
     ];
-    compare::<Condition, _, _>(deliveries(request), send_to_condition);
+    compare::<Condition, _, _>(store, deliveries(request), send_to_condition);
 }

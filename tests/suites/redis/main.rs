@@ -6,7 +6,6 @@
     reason = "tests may panic: that is how they fail"
 )]
 
-mod agreement;
 mod batches;
 mod braces;
 mod cluster;

@@ -1,58 +1,54 @@
-//! Redis gives the same answers as the memory backend, the reference, to any sequence of requests.
-//! Each test generates random sequences, the same in each run, and sends them to both.
+//! A store gives the same answers as the memory backend, the reference, to any sequence of
+//! requests. Each test generates random sequences, the same in each run, and sends them to both.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, mem::Discriminant, time::Duration};
 
 use lockcore::{
-    BackendError, FencingToken, LockName, LockState, Mode,
+    BackendError, BackendErrorKind, FencingToken, Holder, LockName, LockState, Mode,
     backend::{
         AcquireOutcome, AcquireRequest, Backend, HoldId, ReleaseRequest, RenewRequest,
         ResizeRequest,
     },
 };
 use lockcore_memory::MemoryBackend;
-use lockcore_redis::RedisBackend;
-use lockcore_testkit::RedisServer;
 
-use crate::support::connect;
+use crate::{
+    new_name,
+    stores::{Difference, Differences, Store},
+};
 
-const SEQUENCES: u64 = 60;
+/// The number of sequences, on a store that is not slow.
+const SEQUENCES: u32 = 60;
 const REQUESTS: usize = 60;
 
 /// The tolerance for remaining leases, since both are not asked at exactly the same time.
 const TOLERANCE: Duration = Duration::from_secs(20);
 
-#[tokio::test]
-async fn on_exclusive_and_fair_locks() {
-    agree(&[Mode::Exclusive, Mode::Fair]).await;
+pub(crate) fn exclusive_and_fair_locks_do_as_in_memory(store: &Store) {
+    agree(store, &[Mode::Exclusive, Mode::Fair]);
 }
 
-#[tokio::test]
-async fn on_read_write_locks() {
-    agree(&[Mode::Read, Mode::Read, Mode::Write]).await;
+pub(crate) fn read_write_locks_do_as_in_memory(store: &Store) {
+    agree(store, &[Mode::Read, Mode::Read, Mode::Write]);
 }
 
-#[tokio::test]
-async fn on_leased_permits() {
-    agree(&[Mode::permits(1, 4), Mode::permits(2, 4), Mode::permits(3, 4), Mode::permits(5, 4)])
-        .await;
+pub(crate) fn leased_permits_do_as_in_memory(store: &Store) {
+    let of_four = |count| Mode::permits(count, 4);
+    agree(store, &[of_four(1), of_four(2), of_four(3), of_four(5)]);
 }
 
-#[tokio::test]
-async fn on_plain_permits() {
-    agree(&[Mode::plain_permits(1, 4), Mode::plain_permits(2, 4), Mode::plain_permits(4, 4)]).await;
+pub(crate) fn plain_permits_do_as_in_memory(store: &Store) {
+    let of_four = |count| Mode::plain_permits(count, 4);
+    agree(store, &[of_four(1), of_four(2), of_four(4)]);
 }
 
-#[tokio::test]
-async fn on_kinds() {
-    agree(&[Mode::Exclusive, Mode::Fair, Mode::Read, Mode::Write]).await;
+pub(crate) fn kinds_do_as_in_memory(store: &Store) {
+    agree(store, &[Mode::Exclusive, Mode::Fair, Mode::Read, Mode::Write]);
 }
 
-async fn agree(modes: &[Mode]) {
-    let server = RedisServer::start();
-    let redis = connect(&server).await;
-    for seed in 1..=SEQUENCES {
-        Sequence::new(seed, modes, &redis).run().await;
+fn agree(store: &Store, modes: &[Mode]) {
+    for seed in 1..=SEQUENCES / store.slowness {
+        store.runtime.block_on(Sequence::new(seed.into(), modes, store).run());
     }
 }
 
@@ -62,7 +58,8 @@ struct Sequence<'a> {
     modes: &'a [Mode],
     name: LockName,
     memory: MemoryBackend,
-    redis: &'a RedisBackend,
+    store: &'a dyn Backend,
+    differences: Differences,
     actors: Vec<Actor>,
     tokens: HashMap<HoldId, [FencingToken; 2]>,
     ids: usize,
@@ -79,21 +76,22 @@ struct Actor {
 }
 
 impl<'a> Sequence<'a> {
-    fn new(seed: u64, modes: &'a [Mode], redis: &'a RedisBackend) -> Self {
+    fn new(seed: u64, modes: &'a [Mode], store: &'a Store) -> Self {
         let mut sequence = Self {
             random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15),
             modes,
-            name: LockName::new(format!("sequence:{seed}")).unwrap(),
+            name: new_name(),
             memory: MemoryBackend::new(),
-            redis,
+            store: &*store.backend,
+            differences: store.differences,
             actors: Vec::new(),
             tokens: HashMap::new(),
             ids: 0,
             story: Vec::new(),
         };
-        // On Redis, the holds of one named owner share a place in the queue of a fair lock, so each
-        // has one at a time.
-        let owners: &[_] = match modes.contains(&Mode::Fair) {
+        // Where the holds of one named owner share a place, each owner has one hold at a time.
+        let share_places = sequence.differences.has(Difference::RedissonQueue);
+        let owners: &[_] = match share_places && modes.contains(&Mode::Fair) {
             true => &[None, None, None, Some("job-17"), Some("job-18")],
             false => &[None, None, None, Some("job-17"), Some("job-17"), Some("job-18")],
         };
@@ -118,7 +116,7 @@ impl<'a> Sequence<'a> {
 
     fn actor(&mut self, owner: Option<&'static str>) -> Actor {
         self.ids += 1;
-        // Each from its own client: among the holds of one client, Redis knows which is newer.
+        // Each from its own client: among the holds of one client, a store may know which is newer.
         let id = format!("client-{}:1", self.ids);
         let hold = owner
             .map_or_else(|| HoldId::unique(id.as_str()), |owner| HoldId::named(owner, id.as_str()));
@@ -154,33 +152,38 @@ impl<'a> Sequence<'a> {
     async fn acquire(&mut self, actor: &Actor, count: u32) {
         let is_permit = matches!(actor.mode, Mode::Permit { .. });
         let lease = self.lease();
-        let queue =
-            self.one_of(&[None, Some(Duration::from_secs(500)), Some(Duration::from_secs(1000))]);
-        // A waiter has the name in use in memory, but not on Redis. A hold that grows does not
-        // wait.
-        let queue = queue.filter(|_| count == 1 && !self.has_kinds());
+        let queues: &[_] = match self.differences.has(Difference::KeepsPlacesForTheLongestTime) {
+            true => &[None, Some(1000), Some(1000)],
+            false => &[None, Some(500), Some(1000)],
+        };
+        let queue = self.one_of(queues).map(Duration::from_secs);
+        // Nobody waits where that decides about kinds in one way in memory and in another way here.
+        // A hold that grows does not wait.
+        let may_wait =
+            !self.has_kinds() || !self.differences.has(Difference::WaitersDoNotUseTheName);
+        let queue = queue.filter(|_| count == 1 && may_wait);
         let within = self.within(actor);
         let request = AcquireRequest::new(self.name.clone(), actor.hold.clone(), lease)
             .mode(actor.mode)
             .count(if is_permit { 1 } else { count })
             .queue(queue)
             .within(within);
-        let answers = [self.memory.acquire(&request).await, self.redis.acquire(&request).await];
+        let answers = [self.memory.acquire(&request).await, self.store.acquire(&request).await];
         self.note(&request, &answers);
         let agree = match &answers {
             [
                 Ok(AcquireOutcome::Acquired { token: memory }),
-                Ok(AcquireOutcome::Acquired { token: redis }),
+                Ok(AcquireOutcome::Acquired { token: store }),
             ] => {
-                let before = self.tokens.insert(actor.hold.clone(), [*memory, *redis]);
+                let before = self.tokens.insert(actor.hold.clone(), [*memory, *store]);
                 // Either both take it for a repetition, or neither does.
-                before.is_none_or(|[first, second]| (first == *memory) == (second == *redis))
+                before.is_none_or(|[first, second]| (first == *memory) == (second == *store))
             }
-            [Ok(memory), Ok(redis)] => {
+            [Ok(memory), Ok(store)] => {
                 self.tokens.remove(&actor.hold);
-                are_alike(memory, redis, &request)
+                self.are_alike(memory, store, &request)
             }
-            [memory, redis] => kind_of(memory) == kind_of(redis),
+            [memory, store] => kind_of(memory) == kind_of(store),
         };
         self.check(agree);
     }
@@ -203,7 +206,7 @@ impl<'a> Sequence<'a> {
         let requests = [request];
         let answers = [
             self.memory.renew(&requests).await.unwrap(),
-            self.redis.renew(&requests).await.unwrap(),
+            self.store.renew(&requests).await.unwrap(),
         ];
         self.note(&requests, &answers);
         self.check(format!("{:?}", answers[0]) == format!("{:?}", answers[1]));
@@ -214,17 +217,13 @@ impl<'a> Sequence<'a> {
         let request = ReleaseRequest::new(self.name.clone(), actor.hold.clone())
             .mode(actor.mode)
             .remaining(if is_permit { 0 } else { remaining });
-        let answers = [self.memory.release(&request).await, self.redis.release(&request).await];
+        let answers = [self.memory.release(&request).await, self.store.release(&request).await];
         self.note(&request, &answers);
         if request.remaining == 0 {
             self.tokens.remove(&actor.hold);
         }
-        let agree = match &answers {
-            [Ok(memory), Ok(redis)] => memory == redis,
-            // The release of a hold that does not exist, in a mode that the name is not used in.
-            [memory, _] => matches!(memory, Ok(lockcore::backend::ReleaseOutcome::NotHeld)),
-        };
-        self.check(agree);
+        let [memory, store] = answers.map(Result::unwrap);
+        self.check(memory == store);
     }
 
     async fn resize_or_force(&mut self) {
@@ -232,42 +231,97 @@ impl<'a> Sequence<'a> {
         if matches!(self.modes[0], Mode::Permit { plain: false, .. }) && total > 0 {
             let answers = [
                 self.memory.resize(&ResizeRequest::new(self.name.clone(), total)).await,
-                self.redis.resize(&ResizeRequest::new(self.name.clone(), total)).await,
+                self.store.resize(&ResizeRequest::new(self.name.clone(), total)).await,
             ];
             self.note(&format!("resize to {total}"), &answers);
             self.check(answers.iter().all(Result::is_ok));
         } else {
             let answers = [
                 self.memory.force_release(&self.name).await,
-                self.redis.force_release(&self.name).await,
+                self.store.force_release(&self.name).await,
             ];
             self.note(&"force", &answers);
             self.tokens.clear();
-            let [memory, redis] = answers.map(Result::unwrap);
-            self.check(memory == redis);
+            let [memory, store] = answers.map(Result::unwrap);
+            self.check(memory == store);
         }
     }
 
     async fn inspect(&mut self) {
         let states = [
             self.memory.inspect(&self.name).await.unwrap(),
-            self.redis.inspect(&self.name).await.unwrap(),
+            self.store.inspect(&self.name).await.unwrap(),
         ];
-        let agree = holders(&states[0]) == holders(&states[1])
-            && (self.modes.contains(&Mode::Fair) || waiters(&states[0]) == waiters(&states[1]))
+        let agree = self.holders(&states[0]) == self.holders(&states[1])
+            && self.waiters(&states[0]) == self.waiters(&states[1])
             && is_close(states[0].remaining(), states[1].remaining())
             && self.permits_agree(&states[0], &states[1]);
         self.note(&"inspect", &states);
         self.check(agree);
     }
 
-    /// Redis may keep an idle semaphore for a while, and does not know the number of plain permits.
-    fn permits_agree(&self, memory: &LockState, redis: &LockState) -> bool {
-        let is_known = |limit: Option<u32>| {
-            memory.limit().is_none() || limit.is_none() || limit == memory.limit()
+    fn permits_agree(&self, memory: &LockState, store: &LockState) -> bool {
+        let is_idle = memory.limit().is_none() && memory.available().is_none();
+        if is_idle && self.differences.has(Difference::KeepsIdleSemaphores) {
+            return true;
+        }
+        let is_plain =
+            self.modes.iter().any(|mode| matches!(mode, Mode::Permit { plain: true, .. }));
+        let is_unknown = is_plain
+            && self.differences.has(Difference::CountsNoPlainPermits)
+            && store.limit().is_none();
+        (is_unknown || store.limit() == memory.limit()) && store.available() == memory.available()
+    }
+
+    fn are_alike(
+        &self,
+        memory: &AcquireOutcome,
+        store: &AcquireOutcome,
+        request: &AcquireRequest,
+    ) -> bool {
+        match (memory, store) {
+            (
+                AcquireOutcome::Held { remaining: memory },
+                AcquireOutcome::Held { remaining: store },
+            ) => {
+                let has_other_times =
+                    request.mode == Mode::Fair && self.differences.has(Difference::RedissonQueue);
+                has_other_times || is_close(*memory, *store)
+            }
+            (AcquireOutcome::TooMany { .. }, AcquireOutcome::Held { .. }) => {
+                matches!(request.mode, Mode::Permit { plain: true, .. })
+                    && self.differences.has(Difference::CountsNoPlainPermits)
+            }
+            (memory, store) => memory == store,
+        }
+    }
+
+    /// The waiters: those of a fair lock in their order, and writers in any. A queue of Redisson has
+    /// others.
+    fn waiters<'s>(&self, state: &'s LockState) -> Vec<&'s String> {
+        let mut waiters: Vec<_> = state.waiters().iter().collect();
+        if !self.modes.contains(&Mode::Fair) {
+            waiters.sort();
+        } else if self.differences.has(Difference::RedissonQueue) {
+            waiters.clear();
+        }
+        waiters
+    }
+
+    /// The holders, in no particular order.
+    fn holders(&self, state: &LockState) -> Vec<(String, String, u32)> {
+        let mode = |mode: Mode| match mode {
+            Mode::Fair if self.differences.has(Difference::ReportsFairAsExclusive) => {
+                Mode::Exclusive.to_string()
+            }
+            Mode::Permit { count, .. } => format!("{count} permits"),
+            mode => mode.to_string(),
         };
-        is_known(redis.limit())
-            && (memory.available().is_none() || memory.available() == redis.available())
+        let holder =
+            |holder: &Holder| (holder.owner().into(), mode(holder.mode()), holder.hold_count());
+        let mut holders: Vec<_> = state.holders().iter().map(holder).collect();
+        holders.sort();
+        holders
     }
 
     fn lease(&mut self) -> Duration {
@@ -283,57 +337,21 @@ impl<'a> Sequence<'a> {
         let last = self.story.len().saturating_sub(60);
         assert!(
             agree,
-            "memory and Redis disagree about the last of these:\n{}",
+            "memory and the store disagree about the last of these:\n{}",
             self.story[last..].join("\n")
         );
     }
 }
 
-fn are_alike(memory: &AcquireOutcome, redis: &AcquireOutcome, request: &AcquireRequest) -> bool {
-    match (memory, redis) {
-        (AcquireOutcome::Held { remaining: memory }, AcquireOutcome::Held { remaining: redis }) => {
-            // In the queue of a fair lock, Redis uses Redisson's retry times.
-            request.mode == Mode::Fair || is_close(*memory, *redis)
-        }
-        // A store of plain permits need not know.
-        (AcquireOutcome::TooMany { .. }, AcquireOutcome::Held { .. }) => {
-            matches!(request.mode, Mode::Permit { plain: true, .. })
-        }
-        (memory, redis) => memory == redis,
-    }
-}
-
 fn kind_of(
     answer: &Result<AcquireOutcome, BackendError>,
-) -> Result<std::mem::Discriminant<AcquireOutcome>, lockcore::BackendErrorKind> {
+) -> Result<Discriminant<AcquireOutcome>, BackendErrorKind> {
     answer.as_ref().map(std::mem::discriminant).map_err(BackendError::kind)
 }
 
-fn is_close(memory: Option<Duration>, redis: Option<Duration>) -> bool {
-    match (memory, redis) {
-        (Some(memory), Some(redis)) => memory.abs_diff(redis) < TOLERANCE,
-        (memory, redis) => memory == redis,
+fn is_close(memory: Option<Duration>, store: Option<Duration>) -> bool {
+    match (memory, store) {
+        (Some(memory), Some(store)) => memory.abs_diff(store) < TOLERANCE,
+        (memory, store) => memory == store,
     }
-}
-
-/// Waiting writers, which have no particular order.
-fn waiters(state: &LockState) -> Vec<&String> {
-    let mut waiters: Vec<_> = state.waiters().iter().collect();
-    waiters.sort();
-    waiters
-}
-
-/// The holders, in no particular order. A fair hold may be reported as an exclusive one.
-fn holders(state: &LockState) -> Vec<(String, String, u32)> {
-    let mode = |mode: Mode| match mode {
-        Mode::Fair => Mode::Exclusive.to_string(),
-        Mode::Permit { count, .. } => format!("{count} permits"),
-        mode => mode.to_string(),
-    };
-    let holder = |holder: &lockcore::Holder| {
-        (holder.owner().into(), mode(holder.mode()), holder.hold_count())
-    };
-    let mut holders: Vec<_> = state.holders().iter().map(holder).collect();
-    holders.sort();
-    holders
 }
