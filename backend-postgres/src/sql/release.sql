@@ -64,12 +64,15 @@ BEGIN
     IF p_remaining > 0 THEN
         UPDATE lockcore.hold SET count = p_remaining
             WHERE name = p_name AND id = p_id AND until > v_now;
-        v_answer := CASE WHEN FOUND THEN 1 ELSE 2 END;
-    ELSE
-        IF p_undo THEN
-            INSERT INTO lockcore.undone VALUES (p_name, p_id, v_now + interval '1 minute')
-                ON CONFLICT (name, id) DO UPDATE SET until = excluded.until;
+        IF FOUND THEN
+            v_answer := 1;
         END IF;
+    ELSIF p_undo THEN
+        INSERT INTO lockcore.undone VALUES (p_name, p_id, v_now + interval '1 minute')
+            ON CONFLICT (name, id) DO UPDATE SET until = excluded.until;
+    END IF;
+    -- Without the hold, there may be a place, whatever count is to remain.
+    IF v_answer = 2 THEN
         DELETE FROM lockcore.hold WHERE name = p_name AND id = p_id
             RETURNING mode, until INTO v_mode, v_until;
         IF v_until > v_now THEN

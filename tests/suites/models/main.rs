@@ -15,6 +15,7 @@
 
 mod agreement;
 mod holds;
+mod leaving;
 mod locks;
 mod read_write;
 mod semaphores;
@@ -61,6 +62,7 @@ tests_on_stores! {
         semaphores::plain_semaphores_do_as_their_model
         signals::latches_do_as_their_model
         signals::conditions_do_as_their_model
+        leaving::a_partial_release_of_a_waiter_gives_its_place_up
     }
     redis {
         locks::exclusive_and_fair_locks_do_as_their_model
@@ -69,11 +71,15 @@ tests_on_stores! {
         semaphores::plain_semaphores_do_as_their_model
         signals::latches_do_as_their_model
         signals::conditions_do_as_their_model
+        leaving::a_partial_release_of_a_waiter_gives_its_place_up
         agreement::exclusive_and_fair_locks_do_as_in_memory
         agreement::read_write_locks_do_as_in_memory
         agreement::leased_permits_do_as_in_memory
         agreement::plain_permits_do_as_in_memory
         agreement::kinds_do_as_in_memory
+    }
+    postgres {
+        leaving::a_partial_release_of_a_waiter_gives_its_place_up
     }
 }
 

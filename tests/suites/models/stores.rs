@@ -4,8 +4,9 @@ use std::{any::Any, sync::Arc, time::Duration};
 
 use lockcore::backend::Backend;
 use lockcore_memory::MemoryBackend;
+use lockcore_postgres::PostgresBackend;
 use lockcore_redis::RedisBackend;
-use lockcore_testkit::RedisServer;
+use lockcore_testkit::{PostgresServer, RedisServer};
 use tokio::runtime::{Builder, Runtime};
 
 /// What the contract leaves open, and not every store does as the memory backend does it.
@@ -97,4 +98,13 @@ pub(crate) fn redis() -> Store {
     ];
     let connect = async |server: &RedisServer| RedisBackend::connect(server.url()).await.unwrap();
     Store::new(RedisServer::start(), connect, differences)
+}
+
+/// A server that all tests share, each with names of its own.
+pub(crate) fn postgres() -> Store {
+    let connect = async |server: &Arc<_>| {
+        PostgresBackend::connect(PostgresServer::url(server)).await.unwrap()
+    };
+    let differences = &[Difference::KeepsWhoHasLeftOut];
+    Store { slowness: 2, ..Store::new(PostgresServer::shared(), connect, differences) }
 }
