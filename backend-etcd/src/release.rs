@@ -50,7 +50,6 @@ pub(crate) async fn release(
     let ReleaseRequest { hold, mode, .. } = request;
     let hold_key = keys.hold(*mode, hold.id());
     let place_key = keys.place(kind, hold.id());
-    let delete = |key: &str| TxnOp::delete(key, Some(DeleteOptions::new().with_prev_key()));
     let deletes = Transact(Txn::new().and_then([delete(&hold_key), delete(&place_key)]));
     let MemberReply { answer, is_repeated, .. } = members.call_noting(DOING, &deletes).await?;
     let [held, place] = deleted(&answer.ok_or_else(|| error::unexpected(DOING))?, DOING)?
@@ -69,6 +68,30 @@ pub(crate) async fn release(
         None if is_repeated && place.is_none() => Err(error::unsure(DOING)),
         None => Ok(ReleaseOutcome::NotHeld),
     }
+}
+
+/// Removes the place of a hold that does not exist.
+async fn leave(
+    members: &Members,
+    keys: &Keys,
+    kind: Kind,
+    request: &ReleaseRequest,
+) -> Result<(), BackendError> {
+    const DOING: &str = "leaving a queue";
+    let ReleaseRequest { hold, mode, .. } = request;
+    if !matches!(mode, Mode::Fair | Mode::Write) {
+        return Ok(());
+    }
+    let key = keys.place(kind, hold.id());
+    let answer = members.call(DOING, &Transact(Txn::new().and_then([delete(&key)]))).await?;
+    let [place] = deleted(&answer.ok_or_else(|| error::unexpected(DOING))?, DOING)?
+        .map(|leases| leases.first().copied());
+    let lease = keys.lease(Purpose::Wait, *mode, hold.id());
+    fence(members, lease, place, &key).await.map_err(BackendError::maybe_applied)
+}
+
+fn delete(key: &str) -> TxnOp {
+    TxnOp::delete(key, Some(DeleteOptions::new().with_prev_key()))
 }
 
 /// Ends `lease`, which an acquisition that is on its way would use, and the one that the deleted
@@ -103,7 +126,8 @@ fn deleted<const N: usize>(
     answers.try_into().map_err(|_| error::unexpected(doing))
 }
 
-/// Sets the count, and leaves the lease as it is.
+/// Sets the count, and leaves the lease as it is. Without the hold, there may be a place, which is
+/// given up.
 ///
 /// The count is written even if it is right already: a nested acquisition that was given up may
 /// still be on its way, and fails if the hold has changed.
@@ -123,6 +147,7 @@ async fn lower(
         }
         pauses.pause().await;
     }
+    leave(members, keys, kind, request).await?;
     Ok(ReleaseOutcome::NotHeld)
 }
 

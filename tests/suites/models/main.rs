@@ -81,6 +81,9 @@ tests_on_stores! {
     postgres {
         leaving::a_partial_release_of_a_waiter_gives_its_place_up
     }
+    etcd {
+        leaving::a_partial_release_of_a_waiter_gives_its_place_up
+    }
 }
 
 /// The number of sequences, on a store that is not slow.
