@@ -79,10 +79,26 @@ tests_on_stores! {
         agreement::kinds_do_as_in_memory
     }
     postgres {
+        locks::exclusive_and_fair_locks_do_as_their_model
+        read_write::read_write_locks_do_as_their_model
+        semaphores::semaphores_do_as_their_model
+        semaphores::plain_semaphores_do_as_their_model
+        signals::latches_do_as_their_model
+        signals::conditions_do_as_their_model
         leaving::a_partial_release_of_a_waiter_gives_its_place_up
+        agreement::exclusive_and_fair_locks_do_as_in_memory
+        agreement::read_write_locks_do_as_in_memory
+        agreement::leased_permits_do_as_in_memory
+        agreement::plain_permits_do_as_in_memory
+        agreement::kinds_do_as_in_memory
     }
     etcd {
+        locks::exclusive_and_fair_locks_do_as_their_model
+        read_write::read_write_locks_do_as_their_model
         leaving::a_partial_release_of_a_waiter_gives_its_place_up
+        agreement::exclusive_and_fair_locks_do_as_in_memory
+        agreement::read_write_locks_do_as_in_memory
+        agreement::kinds_do_as_in_memory
     }
 }
 
