@@ -31,6 +31,7 @@ mod multi;
 mod observing;
 mod panicking_log;
 mod promises;
+mod races;
 mod read_write;
 mod regressions;
 mod requests;

@@ -40,3 +40,7 @@ conformance_tests!(
 mod signals {
     crate::signals::signal_tests!(super::MemoryFixture, run_case_paused);
 }
+
+mod races {
+    crate::races::race_tests!(super::MemoryFixture);
+}

@@ -84,3 +84,7 @@ impl Fixture for EtcdFixture {
 }
 
 lockcore_testkit::conformance_tests!(EtcdFixture, fair, read_write, hand_over, directory);
+
+mod races {
+    crate::races::race_tests!(super::EtcdFixture);
+}

@@ -18,6 +18,8 @@ mod left_leases;
 #[path = "../load.rs"]
 mod load;
 mod outage;
+#[path = "../races.rs"]
+mod races;
 #[path = "../readers.rs"]
 mod readers;
 #[path = "../shown.rs"]

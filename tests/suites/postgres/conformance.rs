@@ -138,3 +138,7 @@ mod interruptions {
 mod signals {
     crate::signals::signal_tests!(super::SchemaFixture, run_case);
 }
+
+mod races {
+    crate::races::race_tests!(super::PostgresFixture);
+}

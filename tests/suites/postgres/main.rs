@@ -19,6 +19,8 @@ mod late;
 mod load;
 mod outage;
 mod proxy;
+#[path = "../races.rs"]
+mod races;
 #[path = "../readers.rs"]
 mod readers;
 mod renewing;

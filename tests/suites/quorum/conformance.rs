@@ -211,3 +211,7 @@ impl Fixture for MixedFixture {
         left
     }
 }
+
+mod races {
+    crate::races::race_tests!(super::ServerFixture);
+}

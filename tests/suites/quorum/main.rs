@@ -15,6 +15,8 @@ mod faults;
 mod late;
 mod members;
 mod ordered;
+#[path = "../races.rs"]
+mod races;
 mod random;
 mod servers;
 mod splits;

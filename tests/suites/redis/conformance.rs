@@ -86,3 +86,7 @@ mod interruptions {
 mod signals {
     crate::signals::signal_tests!(super::RedisFixture, run_case);
 }
+
+mod races {
+    crate::races::race_tests!(super::RedisFixture);
+}

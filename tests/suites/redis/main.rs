@@ -1,4 +1,4 @@
-//! Tests that need a real Redis, and tests of both backends. Every test has its own redis-server.
+//! Tests that need a real Redis. Every test has its own redis-server.
 
 #![allow(
     clippy::unwrap_used,
@@ -39,6 +39,7 @@ mod nesting;
 mod out_of_step;
 mod outage;
 mod permits;
+#[path = "../races.rs"]
 mod races;
 mod read_write;
 mod redis_crate;
