@@ -185,7 +185,7 @@ use crate::{BackendError, FencingToken, LockName, LockState};
 ///   answered [`AcquireOutcome::Held`] because of a hold. It need not if the answer is taken from
 ///   [`held_for`](AcquireRequest::held_for): such a waiter was refused before. It should wake after
 ///   a forced release, and at once if others subscribe to the ends of the holds of the name
-///   already: they may have been refused before. A wake-up too many is allowed.
+///   already: they may have been refused before. Spurious wake-ups are allowed.
 ///
 /// For a backend with [`Capabilities::DIRECT_GRANT`], which has fair locks as well:
 ///
@@ -205,13 +205,24 @@ use crate::{BackendError, FencingToken, LockName, LockState};
 ///   After [`raise_token`](Self::raise_token) was answered, every new grant of the name MUST carry
 ///   a token greater than the raised one. The current holder keeps its hold and its token.
 ///
+/// For every backend:
+///
+/// - **C46 (durability)** Once a request was answered, its effect MUST survive whatever the backend
+///   claims to survive, be it a crash of the store or the loss of a machine. This applies to a
+///   grant, also that of a `release` (C39), to a renewal, a raised token, a number of permits and
+///   the count of a latch. Tokens (C4) and leases (C3) go on as if nothing had happened. *Wrong:*
+///   answer, then write. A `release` need not survive, because to lose it only keeps the hold until
+///   its lease ends; but the mark of an undo MUST, if the `acquire` can still arrive (C17). A place
+///   in a queue need not survive, because its waiter asks again.
+/// - **C47 (errors)** An error MUST say with [`BackendError::not_applied`] that the request had no
+///   effect if that is certain, and only then.
+///
 /// Clauses C30 to C32 are in [`Latches`], C33 to C36 in [`Conditions`], and C41 to C45 in
 /// [`Directory`].
 ///
-/// # Errors and time-outs
-/// An error MUST say with [`BackendError::not_applied`] if the request certainly had no effect. A
-/// call should end by itself if the store does not respond. The core gives up on a call after 5 s,
-/// or on a renewal after a third of the lease, and then treats its outcome as unknown.
+/// # Time-outs
+/// A call should end by itself if the store does not respond. The core gives up on a call after
+/// 5 s, or on a renewal after a third of the lease, and then treats its outcome as unknown.
 ///
 /// A future must not block its thread. The core assumes that a grant which comes with the first
 /// poll came at once: if that poll takes longer than the lease, the caller gets a guard whose hold
@@ -219,16 +230,15 @@ use crate::{BackendError, FencingToken, LockName, LockState};
 ///
 /// Leases are best measured by the store's own clock, because the clocks of its users differ.
 ///
-/// Ids of holds are text of up to 1,024 bytes without control characters. A batch of renewals names
-/// a hold once. A reader that is refused because of a waiting writer (C25) is told when that
-/// writer's time is over, and growth of a reader that is gone while others read may be answered
-/// `Held` or `NotHeld` (C7). Rows and keys of what has ended may stay in the store for a while, if
-/// nobody is told of them (C14, C15).
+/// Ids of holds are text of up to 1,024 bytes without control characters, and names of owners of up
+/// to 256 bytes ([`Owner::MAX_NAME_LEN`](crate::Owner::MAX_NAME_LEN)). A batch of renewals names a
+/// hold once. A reader that is refused because of a waiting writer (C25) is told when that writer's
+/// time is over, and growth of a reader that is gone while others read may be answered `Held` or
+/// `NotHeld` (C7).
 ///
-/// # Durability
-/// An `acquire` may be answered only when the hold survives what the backend claims to survive, be
-/// it a crash of the store or the loss of a machine. A lost `release` only keeps a hold until its
-/// lease ends, so it need not wait for that.
+/// Rows and keys of what has ended may stay in the store if nobody is told of them (C14, C15) and
+/// they are removed at some time. There is no limit on how late: a store whose rows are removed by
+/// its clients keeps them until one comes.
 #[async_trait]
 pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// The modes that this backend supports.
