@@ -75,10 +75,9 @@ pub async fn each_renewal_of_a_batch_is_answered_in_its_place<F: Fixture>(fixtur
 
 /// C8: one batch may contain requests for one name by different owners.
 pub async fn a_batch_tells_the_owners_of_one_name_apart<F: Fixture>(fixture: &F) {
-    let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
+    let (scene, holds) = (Scene::of(fixture).await, [(); 3].map(|()| stranger()));
     scene.one(&holds[1]).enters().await;
-    let requests =
-        [&holds[0], &holds[1], &holds[0]].map(|hold| scene.one(hold).renew_request(LASTING));
+    let requests = [0, 1, 2].map(|at| scene.one(&holds[at]).renew_request(LASTING));
     let outcomes = soon(scene.one.renew(&requests)).await.expect("renew failed");
     use RenewOutcome::{NotHeld, Renewed};
     assert!(matches!(outcomes[..], [NotHeld, Renewed, NotHeld]), "{outcomes:?}");
