@@ -1,4 +1,4 @@
-//! [`Proxy`]: a bad network between clients and a Redis server.
+//! [`Proxy`]: a bad network between clients and a server.
 
 mod connection;
 mod resp;
@@ -65,9 +65,11 @@ pub struct Conditions {
     pub drop_every_second_push: bool,
 }
 
-/// A TCP proxy in front of a Redis server, for one client or several.
+/// A TCP proxy in front of a server, for one client or several.
 ///
-/// It recognizes messages, so that a fault can hit the reply to a specific request.
+/// [`start`](Self::start) is for Redis: such a proxy recognizes messages, so that a fault can hit
+/// the reply to a specific request. [`start_opaque`](Self::start_opaque) is for any protocol, and
+/// for all faults but those that concern single messages.
 ///
 /// # Examples
 /// ```
@@ -124,8 +126,8 @@ struct Shared {
 }
 
 impl Proxy {
-    /// Starts a proxy on a free port of 127.0.0.1, in front of the server on port `target`, on the
-    /// current runtime.
+    /// Starts a proxy on a free port of 127.0.0.1, in front of the Redis server on port `target`,
+    /// on the current runtime.
     ///
     /// # Errors
     /// If there is no free port.
@@ -133,8 +135,8 @@ impl Proxy {
         Self::start_as(target, false).await
     }
 
-    /// Starts a proxy between servers, which do not use the protocol of clients: it forwards bytes
-    /// without looking for messages.
+    /// Starts a proxy for any protocol, between clients and a server or between servers: it
+    /// forwards bytes without looking for messages.
     ///
     /// # Errors
     /// If there is no free port.
@@ -174,7 +176,7 @@ impl Proxy {
         self.port
     }
 
-    /// The URL that clients connect to.
+    /// The URL that clients of Redis connect to.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
