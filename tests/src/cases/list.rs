@@ -146,6 +146,11 @@ macro_rules! for_each_case {
                 C15 nothing_is_left_of_requests_that_were_for_nothing
                 C15 nothing_is_left_of_a_dropped_subscription
             }
+            ids [exclusive] {
+                C10 ids_of_the_greatest_length_are_told_apart
+                C10 holds_of_every_mode_can_have_ids_of_the_greatest_length
+                C6 owners_of_the_greatest_length_are_told_apart
+            }
             capabilities [exclusive] {
                 C16 exclusive_locks_are_declared_and_granted
                 C16 a_declared_mode_is_granted

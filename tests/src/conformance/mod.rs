@@ -26,6 +26,7 @@ pub mod exclusion;
 pub mod fair;
 pub mod fair_through_the_core;
 pub mod force;
+pub mod ids;
 pub mod inspection;
 pub mod kinds;
 mod latch;

@@ -219,6 +219,7 @@ const C6: Flaws = &[
         Flaw::NamedOwnersTakeEverything,
         &["an_owner_without_a_name_is_not_taken_over", "a_named_owner_excludes_everybody_else"],
     ),
+    (Flaw::CutsLongOwners, &["owners_of_the_greatest_length_are_told_apart"]),
 ];
 
 const C7: Flaws = &[
@@ -300,6 +301,13 @@ const C10: Flaws = &[
     (Flaw::ReleaseOfAFreeLockSucceeds, &["releasing_a_free_lock_is_answered_so"]),
     (Flaw::ReleaseLowersTheCount, &["a_full_release_frees_the_lock_whatever_its_count"]),
     (Flaw::ReleasesForItsOwnClientOnly, &["a_hold_can_be_released_from_another_client"]),
+    (
+        Flaw::CutsLongIds,
+        &[
+            "ids_of_the_greatest_length_are_told_apart",
+            "holds_of_every_mode_can_have_ids_of_the_greatest_length",
+        ],
+    ),
 ];
 
 const C11: Flaws = &[

@@ -478,4 +478,8 @@ pub(crate) enum Flaw {
     TellsOfAllThatIsStored,
     EndsWhatItLooksAt,
     CountsNoWaiters,
+
+    // Long ids and owners
+    CutsLongIds,
+    CutsLongOwners,
 }

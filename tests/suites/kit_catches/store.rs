@@ -240,6 +240,7 @@ impl Flawed {
             Flaw::GrantsToEverybody => true,
             Flaw::TakesAllNamedOwnersForOne if stored.is_named() && asks.is_named() => true,
             Flaw::NamedOwnersTakeEverything if asks.is_named() => true,
+            Flaw::CutsLongOwners => cut(stored.owner(), 255) == cut(asks.owner(), 255),
             _ => stored.owner() == asks.owner(),
         }
     }
@@ -248,7 +249,13 @@ impl Flawed {
         match self.flaw {
             Flaw::TakeoverKeepsTheOldHold if stored.former_id.as_ref() == Some(asks) => true,
             Flaw::KnowsRepetitionsOfItsOwnClientOnly if stored.client != self.client => false,
+            Flaw::CutsLongIds => cut(stored.id.id(), 1_023) == cut(asks.id(), 1_023),
             _ => &stored.id == asks,
         }
     }
+}
+
+/// The first `length` bytes of a text.
+fn cut(text: &str, length: usize) -> &[u8] {
+    &text.as_bytes()[..text.len().min(length)]
 }
