@@ -20,6 +20,7 @@ mod latches;
 mod listening;
 mod parts;
 mod permits;
+mod pool;
 mod proposals;
 mod queue;
 mod read_write;
@@ -40,7 +41,7 @@ use std::{
 use lockcore_testkit::{Case, Fixture, Part, cases, conformance_tests};
 
 use self::{
-    caught::{BY_CLAUSE, Flaws},
+    caught::{BY_CLAUSE, Flaws, WITH_A_WARM_CLIENT},
     caught_demand::DEMAND,
     caught_direct_grant::DIRECT_GRANT,
     caught_directory::DIRECTORY,
@@ -199,6 +200,19 @@ clauses! {
     broken_records_are_caught "C43"
     broken_separation_of_records_is_caught "C44"
     broken_looks_at_the_storage_are_caught "C45"
+}
+
+/// The other cases use one connection at a time before they judge the order, so this pool opens no
+/// second one.
+#[test]
+fn only_warm_clients_show_that_a_lazy_pool_keeps_no_order() {
+    for case in cases(&Part::ALL) {
+        let failure = failure(&case, Flaw::LendsAnyConnection);
+        match case.name() {
+            WITH_A_WARM_CLIENT => assert!(failure.unwrap().contains("should have got the lock")),
+            _ => assert_eq!(failure, None, "{case:?}"),
+        }
+    }
 }
 
 #[test]

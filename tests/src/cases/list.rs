@@ -181,6 +181,7 @@ macro_rules! for_each_case {
             }
             cancellation [exclusive] {
                 C17 a_dropped_acquire_can_be_undone
+                C17 a_dropped_acquire_can_be_undone_by_a_warm_client
                 C17 a_dropped_acquire_does_not_block_its_client
                 C3 a_dropped_acquire_ends_with_its_lease_at_the_latest
                 C17 a_dropped_renewal_leaves_the_hold

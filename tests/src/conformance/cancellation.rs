@@ -4,7 +4,9 @@ use lockcore::backend::{Backend, SubscribeRequest};
 
 use crate::{
     Fixture,
-    conformance::scene::{LASTING, Rival, Scene, force, nothing_is_left, soon, state, stranger},
+    conformance::scene::{
+        LASTING, Rival, Scene, force, nothing_is_left, soon, state, stranger, unique_name,
+    },
     poll_times,
 };
 
@@ -33,6 +35,36 @@ pub async fn a_dropped_acquire_can_be_undone<F: Fixture>(fixture: &F) {
         let answer = poll_times(polls, scene.one.acquire(&request)).await;
         gives_way(fixture, dropped, scene.two(&holds[1])).await;
         nothing_is_left(fixture, &scene.name).await;
+        if answer.is_some() {
+            return;
+        }
+    }
+}
+
+/// Lets the first client carry out requests in parallel, under other names. Connections that are
+/// opened when all others are busy are open from then on.
+async fn warms_up<B: Backend>(scene: &Scene<B>) {
+    let (hold, names) = (stranger(), [""; 8].map(unique_name));
+    let [a, b, c, d, e, f, g, h] = names.each_ref().map(|name| async {
+        let owner = scene.one(&hold).under(name);
+        owner.enters().await;
+        owner.releases().await;
+    });
+    tokio::join!(a, b, c, d, e, f, g, h);
+}
+
+/// C17: a dropped acquire can be undone as well at a client that has carried out requests in
+/// parallel, and so may have several connections.
+pub async fn a_dropped_acquire_can_be_undone_by_a_warm_client<F: Fixture>(fixture: &F) {
+    let scene = Scene::of(fixture).await;
+    for polls in 0..POLLS {
+        let (name, holds) = (unique_name(""), [stranger(), stranger()]);
+        let dropped = scene.one(&holds[0]).under(&name);
+        let request = dropped.acquire_request(LASTING);
+        warms_up(&scene).await;
+        let answer = poll_times(polls, scene.one.acquire(&request)).await;
+        gives_way(fixture, dropped, scene.two(&holds[1]).under(&name)).await;
+        nothing_is_left(fixture, &name).await;
         if answer.is_some() {
             return;
         }

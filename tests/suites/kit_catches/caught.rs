@@ -445,6 +445,9 @@ const C15: Flaws = &[
     ),
 ];
 
+/// The only case that finds a pool without order that opens its connections when it needs them.
+pub(crate) const WITH_A_WARM_CLIENT: &str = "a_dropped_acquire_can_be_undone_by_a_warm_client";
+
 const C17: Flaws = &[
     (
         Flaw::StaysBusyWhenDropped(Op::Acquire),
@@ -469,6 +472,7 @@ const C17: Flaws = &[
         ],
     ),
     (Flaw::DroppedRenewalLosesTheHold, &["a_dropped_renewal_leaves_the_hold"]),
+    (Flaw::LendsAnyConnection, &[WITH_A_WARM_CLIENT]),
 ];
 
 const C18: Flaws = &[

@@ -479,6 +479,9 @@ pub(crate) enum Flaw {
     EndsWhatItLooksAt,
     CountsNoWaiters,
 
+    // C17
+    LendsAnyConnection,
+
     // Long ids and owners
     CutsLongIds,
     CutsLongOwners,

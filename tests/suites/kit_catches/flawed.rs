@@ -50,7 +50,8 @@ impl Fixture for FlawedFixture {
 
     async fn client(&self) -> Flawed {
         let client = self.clients.fetch_add(1, Ordering::Relaxed);
-        Flawed { flaw: self.flaw, store: self.store.clone(), client, busy: Arc::default() }
+        let (store, busy, pool) = (self.store.clone(), Arc::default(), Arc::default());
+        Flawed { flaw: self.flaw, store, client, busy, pool }
     }
 
     async fn left_behind(&self, _: &LockName) -> Vec<String> {
@@ -127,6 +128,14 @@ impl Backend for Flawed {
         if self.has(Flaw::DroppedAcquireArrivesLate) {
             return self.clone().acquire_in_a_pool(request.clone(), busy).await;
         }
+        if self.has(Flaw::LendsAnyConnection) {
+            let request = request.clone();
+            let acquire = move |client: Self| {
+                let token = client.tokens_for(&request);
+                client.acquire_now(&request, token)
+            };
+            return Ok(self.over_any_connection(Duration::from_millis(5), acquire).await);
+        }
         let token = self.tokens_for(request);
         let mut outcome = self.acquire_now(request, token);
         if self.has(Flaw::TokensStartAgainAtARefusal)
@@ -162,6 +171,11 @@ impl Backend for Flawed {
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseOutcome, BackendError> {
         let busy = self.send(Op::Release).await;
+        if self.has(Flaw::LendsAnyConnection) {
+            let request = request.clone();
+            let release = move |client: Self| client.release_now(&request);
+            return Ok(self.over_any_connection(Duration::ZERO, release).await);
+        }
         let outcome = self.release_now(request);
         if self.has(Flaw::ConditionsEndWithTheHold) {
             self.store().signals.conditions.clear();

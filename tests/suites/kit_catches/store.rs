@@ -14,7 +14,8 @@ use lockcore_testkit::Op;
 use tokio::{sync::Notify, task::yield_now, time::Instant};
 
 use super::{
-    directory::Entries, flaw::Flaw, kinds::Kind, queue::Waiting, shared::Shared, signals::Signals,
+    directory::Entries, flaw::Flaw, kinds::Kind, pool::Pool, queue::Waiting, shared::Shared,
+    signals::Signals,
 };
 
 /// One client of the store.
@@ -25,6 +26,8 @@ pub(crate) struct Flawed {
     pub(super) client: u64,
     /// Only for [`Flaw::StaysBusyWhenDropped`].
     pub(super) busy: Arc<Mutex<bool>>,
+    /// Only for [`Flaw::LendsAnyConnection`].
+    pub(super) pool: Arc<Mutex<Pool>>,
 }
 
 #[derive(Debug, Default)]
