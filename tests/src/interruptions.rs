@@ -6,22 +6,23 @@
     reason = "the cases are tests: a panic is how they say that the backend breaks a clause"
 )]
 
-use std::{future::Future, time::Duration};
+use std::future::Future;
 
-use lockcore::{
-    BackendError,
-    backend::{AcquireRequest, Backend, HoldId, ReleaseOutcome, ReleaseRequest, RenewOutcome},
-};
+use lockcore::backend::{Backend, RenewOutcome};
 use tokio::time::timeout;
 
 use crate::{
     Fixture,
-    conformance::scene::{LASTING, Scene, nothing_is_left, soon, stranger},
+    conformance::{
+        scene::{LASTING, Scene, nothing_is_left, soon, stranger},
+        wakeups::drain,
+    },
     poll_times,
+    retrying::at_last,
 };
 
 /// A [`Fixture`] that can break connections. A [`Proxy`](crate::Proxy) between the clients and the
-/// store can do so, whatever protocol they use.
+/// store can do so, [whatever protocol](crate::Proxy::start_opaque) they use.
 pub trait Interrupts: Fixture {
     /// Breaks every connection of this fixture's clients, together with the requests on it. New
     /// connections can be made at once.
@@ -53,62 +54,16 @@ pub trait Withholds: Interrupts {
 #[macro_export]
 macro_rules! interruption_tests {
     ($fixture:ty) => {
-        $crate::interruption_tests! {
-            $fixture:
-            a_hold_outlives_an_interruption
-            a_request_fails_for_a_while_and_says_what_is_known
-            an_undone_acquire_stays_undone
-            who_listens_hears_of_an_interruption
-            who_listens_hears_what_comes_after
-        }
+        $crate::for_each_interruption!([$crate::tests_with_faults], [interruptions $fixture, []]);
     };
     ($fixture:ty, late) => {
-        $crate::interruption_tests! { $fixture }
-        $crate::interruption_tests! {
-            $fixture:
-            an_acquire_that_arrives_after_its_undo_has_no_effect
-        }
-    };
-    ($fixture:ty: $($case:ident)*) => {
-        $(#[test]
-        fn $case() {
-            $crate::run_case::<$fixture>($crate::interruptions::$case);
-        })*
+        $crate::interruption_tests!($fixture);
+        $crate::for_each_late_request!([$crate::tests_with_faults], [interruptions $fixture, []]);
     };
 }
-
-/// The pause before a failed request is repeated.
-const RESPITE: Duration = Duration::from_millis(10);
 
 /// The maximum number of polls of a call. Awaits after that many are not tested.
 const POLLS: usize = 32;
-
-/// Repeats a request that may fail while clients reconnect, and returns its answer.
-async fn at_last<T, F>(request: impl Fn() -> F) -> T
-where
-    F: Future<Output = Result<T, BackendError>>,
-{
-    soon(async {
-        loop {
-            match request().await {
-                Ok(answer) => return answer,
-                Err(error) if error.is_retryable() => tokio::time::sleep(RESPITE).await,
-                Err(error) => panic!("a broken connection is nothing that lasts: {error:?}"),
-            }
-        }
-    })
-    .await
-}
-
-impl<B: Backend> Scene<B> {
-    fn acquire_of(&self, hold: &HoldId) -> AcquireRequest {
-        AcquireRequest::new(self.name.clone(), hold.clone(), LASTING)
-    }
-
-    fn release_of(&self, hold: &HoldId) -> ReleaseRequest {
-        ReleaseRequest::new(self.name.clone(), hold.clone())
-    }
-}
 
 /// C8 and C10: a hold does not depend on connections. It is renewed and released over the next one.
 pub async fn a_hold_outlives_an_interruption<F: Interrupts>(fixture: &F) {
@@ -120,9 +75,9 @@ pub async fn a_hold_outlives_an_interruption<F: Interrupts>(fixture: &F) {
         RenewOutcome::Failed(error) => Err(error),
         outcome => Ok(outcome),
     });
-    assert!(matches!(renewed.await, RenewOutcome::Renewed));
-    at_last(async || scene.two.inspect(&scene.name).await).await;
-    scene.two(&other).is_refused().await;
+    let renewed = renewed.await;
+    assert!(matches!(renewed, RenewOutcome::Renewed), "its connection took it along: {renewed:?}");
+    scene.two(&other).is_refused_at_last().await;
     assert_eq!(scene.one(&hold).enters().await, token);
     scene.one(&hold).releases().await;
     scene.two(&other).enters().await;
@@ -130,12 +85,12 @@ pub async fn a_hold_outlives_an_interruption<F: Interrupts>(fixture: &F) {
     nothing_is_left(fixture, &scene.name).await;
 }
 
-/// A request whose connection breaks ends soon. If its error says that it was not applied, that is
-/// true.
+/// C47: a request whose connection breaks ends soon, and if its error says that it was not applied,
+/// that is true.
 pub async fn a_request_fails_for_a_while_and_says_what_is_known<F: Interrupts>(fixture: &F) {
     for _ in 0..20 {
         let (scene, hold) = (Scene::of(fixture).await, stranger());
-        let request = scene.acquire_of(&hold);
+        let request = scene.one(&hold).acquire_request(LASTING);
         let (answer, ()) =
             soon(async { tokio::join!(scene.one.acquire(&request), fixture.interrupt()) }).await;
         match answer {
@@ -148,7 +103,7 @@ pub async fn a_request_fails_for_a_while_and_says_what_is_known<F: Interrupts>(f
                 }
             }
         }
-        at_last(async || scene.one.release(&scene.release_of(&hold)).await).await;
+        scene.one(&hold).asks_to_release_at_last().await;
         nothing_is_left(fixture, &scene.name).await;
     }
 }
@@ -157,16 +112,14 @@ pub async fn a_request_fails_for_a_while_and_says_what_is_known<F: Interrupts>(f
 pub async fn an_undone_acquire_stays_undone<F: Interrupts>(fixture: &F) {
     for polls in 1..POLLS {
         let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
-        let (request, undo) = (scene.acquire_of(&holds[0]), scene.acquire_of(&holds[0]).undo());
+        let request = scene.one(&holds[0]).acquire_request(LASTING);
         let answer = poll_times(polls, scene.one.acquire(&request)).await;
         fixture.interrupt().await;
-        at_last(async || scene.one.release(&undo).await).await;
+        scene.one(&holds[0]).undoes_at_last().await;
         fixture.pass(fixture.short_lease() / 10).await;
-        let next = scene.acquire_of(&holds[1]);
-        let entered = at_last(async || scene.two.acquire(&next).await).await;
+        let entered = scene.two(&holds[1]).asks_at_last().await;
         assert!(entered.token().is_some(), "after {polls} polls, it was in: {entered:?}");
-        let released = scene.two.release(&scene.release_of(&holds[1])).await;
-        assert_eq!(released.expect("release failed"), ReleaseOutcome::Released);
+        scene.two(&holds[1]).releases().await;
         scene.two(&holds[1]).enters().await;
         scene.two(&holds[1]).releases().await;
         nothing_is_left(fixture, &scene.name).await;
@@ -180,7 +133,7 @@ pub async fn an_undone_acquire_stays_undone<F: Interrupts>(fixture: &F) {
 pub async fn an_acquire_that_arrives_after_its_undo_has_no_effect<F: Withholds>(fixture: &F) {
     for _ in 0..3 {
         let (scene, holds) = (Scene::of(fixture).await, [(); 3].map(|()| stranger()));
-        let (request, undo) = (scene.acquire_of(&holds[0]), scene.acquire_of(&holds[0]).undo());
+        let request = scene.one(&holds[0]).acquire_request(LASTING);
         // Connections that are made on demand exist from then on.
         scene.one(&holds[1]).enters().await;
         scene.one(&holds[1]).releases().await;
@@ -188,13 +141,11 @@ pub async fn an_acquire_that_arrives_after_its_undo_has_no_effect<F: Withholds>(
         let answer = timeout(fixture.short_lease() / 5, scene.one.acquire(&request)).await;
         assert!(!matches!(answer, Ok(Ok(_))), "it was not withheld: {answer:?}");
         fixture.abandon().await;
-        at_last(async || scene.one.release(&undo).await).await;
+        scene.one(&holds[0]).undoes_at_last().await;
         fixture.deliver().await;
-        let next = scene.acquire_of(&holds[2]);
-        let entered = at_last(async || scene.two.acquire(&next).await).await;
+        let entered = scene.two(&holds[2]).asks_at_last().await;
         assert!(entered.token().is_some(), "it was in: {entered:?}");
-        let release = scene.release_of(&holds[2]);
-        at_last(async || scene.two.release(&release).await).await;
+        scene.two(&holds[2]).asks_to_release_at_last().await;
         nothing_is_left(fixture, &scene.name).await;
     }
 }
@@ -206,7 +157,7 @@ pub async fn who_listens_hears_of_an_interruption<F: Interrupts>(fixture: &F) {
         scene.two(&hold).enters().await;
         let mut wakeups = scene.one(&other).subscribes().await;
         fixture.interrupt().await;
-        at_last(async || scene.two.release(&scene.release_of(&hold)).await).await;
+        scene.two(&hold).asks_to_release_at_last().await;
         soon(wakeups.woken()).await;
     }
 }
@@ -218,10 +169,9 @@ pub async fn who_listens_hears_what_comes_after<F: Interrupts>(fixture: &F) {
     for _ in 0..3 {
         fixture.interrupt().await;
         soon(wakeups.woken()).await;
-        let acquire = scene.acquire_of(&hold);
-        at_last(async || scene.two.acquire(&acquire).await).await;
-        crate::conformance::wakeups::drain(fixture, &mut wakeups).await;
-        at_last(async || scene.two.release(&scene.release_of(&hold)).await).await;
+        scene.two(&hold).enters_at_last().await;
+        drain(fixture, &mut wakeups).await;
+        scene.two(&hold).asks_to_release_at_last().await;
         soon(wakeups.woken()).await;
     }
 }

@@ -3,6 +3,7 @@
 mod cases;
 pub mod checks;
 pub mod conformance;
+pub mod crashes;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod events;
@@ -18,6 +19,7 @@ mod postgres;
 mod proxy;
 #[cfg(feature = "redis")]
 mod redis;
+mod retrying;
 mod run;
 #[cfg(any(feature = "etcd", feature = "postgres", feature = "redis"))]
 mod scratch;
@@ -38,8 +40,9 @@ pub use crate::redis::{
 #[cfg(any(feature = "etcd", feature = "postgres", feature = "redis"))]
 pub use crate::scratch::scratch;
 pub use crate::{
-    cases::{Case, Part, cases},
+    cases::{Case, Part, cases, crash_cases, interruption_cases, late_cases},
     checks::Operations,
+    crashes::Crashes,
     events::{Event, EventLog, Share, What, monotonic, span, wall_clock},
     faulty::{Fault, Faults, Faulty, Op},
     fixture::Fixture,

@@ -5,16 +5,19 @@ mod caught;
 mod caught_demand;
 mod caught_direct_grant;
 mod caught_directory;
+mod caught_faults;
 mod caught_parts;
 mod caught_proposals;
 mod caught_shared;
 mod caught_signals;
 mod conditions;
+mod crashes;
 mod demand;
 mod direct_grant;
 mod directory;
 mod flaw;
 mod flawed;
+mod interruptions;
 mod kinds;
 mod latches;
 mod listening;
@@ -38,13 +41,17 @@ use std::{
     time::Duration,
 };
 
-use lockcore_testkit::{Case, Fixture, Part, cases, conformance_tests};
+use lockcore_testkit::{
+    Case, Fixture, Part, cases, conformance_tests, crash_cases, crash_tests, interruption_cases,
+    interruption_tests, late_cases,
+};
 
 use self::{
     caught::{BY_CLAUSE, Flaws, WITH_A_WARM_CLIENT},
     caught_demand::DEMAND,
     caught_direct_grant::DIRECT_GRANT,
     caught_directory::DIRECTORY,
+    caught_faults::{FAULTS, SAID},
     caught_parts::PARTS,
     caught_proposals::PROPOSALS,
     caught_shared::SHARED,
@@ -71,9 +78,24 @@ mod flawless {
     );
 }
 
+/// So it does when its connections break, and when it crashes.
+mod interrupted {
+    super::interruption_tests!(super::FlawedFixture, late);
+}
+
+mod crashed {
+    super::crash_tests!(super::FlawedFixture, permits, direct_grant, proposed_tokens, latches,);
+}
+
 /// A flawless store with exclusive locks only passes as well.
 mod exclusive_only {
     super::conformance_tests!(super::ExclusiveFixture, paused);
+}
+
+/// The cases in which connections break, and those in which the store crashes.
+fn cases_with_faults(named: &[Part]) -> Vec<Case<FlawedFixture>> {
+    let [interrupted, late] = [interruption_cases(), late_cases()];
+    interrupted.into_iter().chain(late).chain(crash_cases(named)).collect()
 }
 
 /// The cases of all backends, whatever parts they have.
@@ -82,6 +104,7 @@ fn all_cases() -> Vec<Case<FlawedFixture>> {
     let known: BTreeSet<_> = all.iter().map(Case::name).collect();
     let others = cases(&[]).into_iter().filter(|case| !known.contains(case.name()));
     all.extend(others.collect::<Vec<_>>());
+    all.extend(cases_with_faults(&Part::ALL));
     all
 }
 
@@ -96,6 +119,7 @@ fn by_clause() -> impl Iterator<Item = &'static (&'static str, Flaws)> {
         .chain(DIRECT_GRANT)
         .chain(PROPOSALS)
         .chain(DIRECTORY)
+        .chain(FAULTS)
 }
 
 /// The message with which `case` fails for the backend with `flaw`; `None` if it passes.
@@ -123,7 +147,8 @@ fn is_caught(clause: &str) {
         by_clause().filter(|(broken, _)| *broken == clause).flat_map(|(_, flaws)| *flaws).collect();
     assert!(!flaws.is_empty());
     for (flaw, names) in flaws {
-        let all = cases::<FlawedFixture>(&flaw.named());
+        let mut all = cases::<FlawedFixture>(&flaw.named());
+        all.extend(cases_with_faults(&flaw.named()));
         let cases: Vec<_> = all.iter().filter(|case| names.contains(&case.name())).collect();
         assert_eq!(cases.len(), names.len(), "each name is that of one case: {names:?}");
         assert!(
@@ -202,16 +227,39 @@ clauses! {
     broken_looks_at_the_storage_are_caught "C45"
 }
 
+clauses! {
+    broken_durability_is_caught "C46"
+    broken_errors_are_caught "C47"
+}
+
 /// The other cases use one connection at a time before they judge the order, so this pool opens no
 /// second one.
 #[test]
 fn only_warm_clients_show_that_a_lazy_pool_keeps_no_order() {
-    for case in cases(&Part::ALL) {
+    for case in cases(&Part::ALL).into_iter().chain(cases_with_faults(&Part::ALL)) {
         let failure = failure(&case, Flaw::LendsAnyConnection);
         match case.name() {
             WITH_A_WARM_CLIENT => assert!(failure.unwrap().contains("should have got the lock")),
             _ => assert_eq!(failure, None, "{case:?}"),
         }
+    }
+}
+
+#[test]
+fn cases_with_faults_find_the_flaw_and_nothing_before_it() {
+    let flaws: Vec<_> = FAULTS.iter().flat_map(|(_, flaws)| *flaws).map(|(flaw, _)| flaw).collect();
+    assert!(flaws.iter().all(|flaw| SAID.iter().any(|(said, ..)| said == *flaw)), "{flaws:?}");
+    for (flaw, name, said) in SAID {
+        let case = all_cases().into_iter().find(|case| case.name() == *name).unwrap();
+        let message = failure(&case, *flaw).unwrap();
+        assert!(message.contains(said), "{case:?} says of {flaw:?}: {message}");
+    }
+}
+
+#[test]
+fn a_crash_may_lose_releases() {
+    for case in crash_cases(&Part::ALL) {
+        assert_eq!(failure(&case, Flaw::CrashLosesReleases), None, "{case:?}");
     }
 }
 
@@ -230,7 +278,7 @@ fn every_case_catches_something() {
 fn every_clause_has_cases() {
     let cases = all_cases();
     let clauses: BTreeSet<_> = cases.iter().map(Case::clause).collect();
-    let all = 1..=45;
+    let all = 1..=47;
     for number in all.clone() {
         assert!(clauses.contains(&*format!("C{number}")), "C{number} has no case");
     }
@@ -239,10 +287,13 @@ fn every_clause_has_cases() {
 
 #[test]
 fn every_case_is_in_the_list_with_the_clause_that_its_doc_names() {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/conformance");
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut written = BTreeSet::new();
-    for file in fs::read_dir(directory).unwrap() {
-        let path = file.unwrap().path();
+    let mut files: Vec<_> =
+        ["interruptions.rs", "crashes.rs"].map(|file| sources.join(file)).into();
+    let conformance = fs::read_dir(sources.join("conformance")).unwrap();
+    files.extend(conformance.map(|file| file.unwrap().path()));
+    for path in files {
         let subject = path.file_stem().unwrap().to_str().unwrap().to_owned();
         let source = fs::read_to_string(&path).unwrap();
         let lines: Vec<_> = source.lines().collect();
@@ -284,11 +335,18 @@ fn names<F: Fixture>(cases: &[Case<F>]) -> BTreeSet<String> {
     cases.iter().map(|case| format!("{}::{}", case.subject(), case.name())).collect()
 }
 
+fn bare_names(cases: impl IntoIterator<Item = Case<FlawedFixture>>) -> BTreeSet<String> {
+    cases.into_iter().map(|case| case.name().to_owned()).collect()
+}
+
 #[test]
 fn the_generated_tests_are_the_cases() {
     let [all, none] = [cases::<FlawedFixture>(&Part::ALL), cases(&[])];
     assert_eq!(generated("flawless"), names(&all));
     assert_eq!(generated("exclusive_only"), names(&none));
+    let interrupted = interruption_cases().into_iter().chain(late_cases());
+    assert_eq!(generated("interrupted"), bare_names(interrupted));
+    assert_eq!(generated("crashed"), bare_names(crash_cases(&Part::ALL)));
 }
 
 /// No case needs a part that it is not listed under.
@@ -309,7 +367,7 @@ fn every_part_stands_alone() {
     const DIRECT_GRANT: &[Part] = &[Part::Fair, Part::DirectGrant];
     assert_eq!(ALONE.len() + 1, Part::ALL.len());
     for parts in ALONE.into_iter().chain([DIRECT_GRANT]) {
-        for case in cases::<FlawedFixture>(parts) {
+        for case in cases(parts).into_iter().chain(cases_with_faults(parts)) {
             let failure = failure(&case, Flaw::HasOnly(parts));
             assert_eq!(failure, None, "{case:?} with {parts:?}");
         }

@@ -20,7 +20,6 @@ mod faulty;
 mod hand_over;
 mod hooked;
 mod kit_catches;
-mod kit_catches_interruptions;
 mod layers;
 mod limits;
 mod linger;

@@ -8,7 +8,7 @@
 ///
 /// | word | part | declared with | clauses |
 /// |---|---|---|---|
-/// | | exclusive locks, always tested | `Capabilities::EXCLUSIVE` | C1 to C17 |
+/// | | exclusive locks, always tested | `Capabilities::EXCLUSIVE` | C1 to C17, C47 |
 /// | `fair` | fair locks | `Capabilities::FAIR` | C18 to C20 |
 /// | `read_write` | read-write locks | `Capabilities::READ_WRITE` | C21 to C25 |
 /// | `permits` | semaphores, both kinds of permits | `Capabilities::PERMITS` | C21, C26 to C29 |
@@ -18,7 +18,7 @@
 /// | `proposed_tokens` | tokens that several stores agree on | `Capabilities::PROPOSED_TOKENS` | C40 |
 /// | `latches` | count-down latches | `Backend::latches` | C21, C30 to C32 |
 /// | `conditions` | conditions | `Backend::conditions` | C33 to C36 |
-/// | `directory` | the names in use and the records of clients | `Backend::directory` | C41 to C44 |
+/// | `directory` | the names in use and the records of clients | `Backend::directory` | C41 to C45 |
 ///
 /// One more word, `paused`, is for a store on tokio's clock: the clock is paused, and no test waits
 /// in real time.

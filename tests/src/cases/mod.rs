@@ -2,13 +2,14 @@
 
 mod generate;
 mod list;
+mod list_of_faults;
 mod list_of_parts;
 mod part;
 
 use std::{fmt, future::Future, pin::Pin};
 
 pub use self::part::Part;
-use crate::{Fixture, conformance};
+use crate::{Crashes, Fixture, Interrupts, Withholds, conformance};
 
 /// A case that is running.
 type Running<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
@@ -36,7 +37,7 @@ impl<F: Fixture> Case<F> {
         self.name
     }
 
-    /// The main clause of the contract that the case tests: `C1` to `C44`.
+    /// The main clause of the contract that the case tests: `C1` to `C47`.
     #[must_use]
     pub fn clause(&self) -> &'static str {
         self.clause
@@ -124,5 +125,46 @@ pub fn cases<F: Fixture>(named: &[Part]) -> Vec<Case<F>> {
         },
     }];
     crate::for_each_case!([values], [all named]);
+    all
+}
+
+macro_rules! values_with_faults {
+    (
+        [$all:ident $named:ident $module:ident]
+        $([$($needs:ident)+] { $($clause:ident $case:ident)* })+
+    ) => {
+        $(if is_met!([$($needs)+] $named) {
+            $($all.push(Case {
+                subject: stringify!($module),
+                name: stringify!($case),
+                clause: stringify!($clause),
+                named: $named.to_vec(),
+                run: |fixture, _| Box::pin(crate::$module::$case(fixture)),
+            });)*
+        })+
+    };
+}
+
+/// The cases of [`interruption_tests!`](crate::interruption_tests) without `late`.
+#[must_use]
+pub fn interruption_cases<F: Interrupts>() -> Vec<Case<F>> {
+    let (mut all, named) = (Vec::new(), [].as_slice());
+    crate::for_each_interruption!([values_with_faults], [all named interruptions]);
+    all
+}
+
+/// The cases that [`interruption_tests!`](crate::interruption_tests) adds with `late`.
+#[must_use]
+pub fn late_cases<F: Withholds>() -> Vec<Case<F>> {
+    let (mut all, named) = (Vec::new(), [].as_slice());
+    crate::for_each_late_request!([values_with_faults], [all named interruptions]);
+    all
+}
+
+/// The cases of [`crash_tests!`](crate::crash_tests) for a backend with the parts `named`.
+#[must_use]
+pub fn crash_cases<F: Crashes>(named: &[Part]) -> Vec<Case<F>> {
+    let mut all = Vec::new();
+    crate::for_each_crash!([values_with_faults], [all named crashes]);
     all
 }

@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// All modes. Those with numbers have example values.
-pub(super) fn modes() -> [Mode; 6] {
+pub(crate) fn modes() -> [Mode; 6] {
     let permits = [Mode::permits(1, 2), Mode::plain_permits(1, 2)];
     [Mode::Exclusive, Mode::Fair, Mode::Read, Mode::Write, permits[0], permits[1]]
 }

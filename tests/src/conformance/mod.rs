@@ -29,7 +29,7 @@ pub mod force;
 pub mod ids;
 pub mod inspection;
 pub mod kinds;
-mod latch;
+pub(crate) mod latch;
 pub mod latch_wakeups;
 pub mod latches;
 pub mod leases;

@@ -32,7 +32,7 @@ pub(crate) struct Scene<B> {
 /// A contender for the lock: a hold, at one of the clients.
 #[derive(Clone, Copy)]
 pub(crate) struct Rival<'a> {
-    backend: &'a dyn Backend,
+    pub(crate) backend: &'a dyn Backend,
     name: &'a LockName,
     hold: &'a HoldId,
     mode: Mode,

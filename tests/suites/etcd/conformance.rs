@@ -22,6 +22,27 @@ const SHORTEST: Duration = Duration::from_secs(1);
 /// and then agree to delete them.
 const LATE: Duration = Duration::from_millis(800);
 
+/// In whole seconds, and long enough for leases that end late.
+pub(crate) const SHORT_LEASE: Duration = Duration::from_secs(3);
+
+/// Leases end later here than elsewhere. The kit waits for ends of leases that are at least a part
+/// of [`SHORT_LEASE`], and for less than a ninth of it for everything else.
+pub(crate) async fn pass(time: Duration) {
+    let is_end_of_lease = time > SHORT_LEASE / 9;
+    let time = if is_end_of_lease { time.max(SHORTEST) + LATE } else { time };
+    tokio::time::sleep(time).await;
+}
+
+/// The keys of the name.
+pub(crate) async fn keys_of(cluster: &EtcdCluster, name: &LockName) -> Vec<String> {
+    let escaped = name.as_str().replace('%', "%25").replace('/', "%2F");
+    let all = GetOptions::new().with_prefix().with_keys_only();
+    let mut client = cluster.client().await;
+    let found = client.get(format!("lockcore/{escaped}/"), Some(all)).await.unwrap();
+    let key = |pair: &etcd_client::KeyValue| String::from_utf8_lossy(pair.key()).into_owned();
+    found.kvs().iter().map(key).collect()
+}
+
 /// A cluster that all cases share, and the clients of one case.
 pub(crate) struct EtcdFixture {
     pub(crate) cluster: Arc<EtcdCluster>,
@@ -56,30 +77,19 @@ impl Fixture for EtcdFixture {
 
     /// Keys of the name, and names that a client watches.
     async fn left_behind(&self, name: &LockName) -> Vec<String> {
-        let escaped = name.as_str().replace('%', "%25").replace('/', "%2F");
-        let all = GetOptions::new().with_prefix().with_keys_only();
-        let mut client = self.cluster.client().await;
-        let found = client.get(format!("lockcore/{escaped}/"), Some(all)).await.unwrap();
-        let key = |pair: &etcd_client::KeyValue| String::from_utf8_lossy(pair.key()).into_owned();
-        let mut left: Vec<String> = found.kvs().iter().map(key).collect();
+        let mut left = keys_of(&self.cluster, name).await;
         let watches: usize =
             self.clients.lock().unwrap().iter().map(EtcdBackend::watches_in_use).sum();
         left.extend((0..watches).map(|_| "a watch".to_owned()));
         left
     }
 
-    /// Leases end later here than elsewhere. The kit waits for ends of leases that are at least a
-    /// part of [`short_lease`](Self::short_lease), and for less than a ninth of it for everything
-    /// else.
     async fn pass(&self, time: Duration) {
-        let is_end_of_lease = time > self.short_lease() / 9;
-        let time = if is_end_of_lease { time.max(SHORTEST) + LATE } else { time };
-        tokio::time::sleep(time).await;
+        pass(time).await;
     }
 
-    /// In whole seconds, and long enough for leases that end late.
     fn short_lease(&self) -> Duration {
-        Duration::from_secs(3)
+        SHORT_LEASE
     }
 }
 

@@ -8,6 +8,7 @@
 
 mod batches;
 mod conformance;
+mod crashes;
 #[path = "../critical.rs"]
 mod critical;
 mod errors;

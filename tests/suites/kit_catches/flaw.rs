@@ -479,7 +479,28 @@ pub(crate) enum Flaw {
     EndsWhatItLooksAt,
     CountsNoWaiters,
 
-    // C17
+    // C46
+    CrashLosesHolds,
+    CrashLosesSharedHolds,
+    CrashLosesRenewals,
+    CrashLosesGrowth,
+    CrashLosesTokens,
+    CrashLosesTheLeases,
+    CrashLosesDirectGrants,
+    CrashLosesRaisedTokens,
+    CrashLosesNumbersOfPermits,
+    CrashLosesLatches,
+    /// The contract allows it.
+    CrashLosesReleases,
+
+    // C47
+    CallsTheInterruptedNotApplied,
+
+    // Others with broken connections
+    HoldsEndWithTheConnection,
+    SubscriptionsEndWithTheConnection,
+    SubscriptionsHearOfOneInterruption,
+    LateRequestsIgnoreTheirUndo,
     LendsAnyConnection,
 
     // Long ids and owners

@@ -30,14 +30,24 @@ use super::{
 /// A store whose clients all have the same flaw.
 #[derive(Debug)]
 pub(crate) struct FlawedFixture {
-    flaw: Flaw,
-    store: Arc<Mutex<Store>>,
+    pub(super) flaw: Flaw,
+    pub(super) store: Arc<Mutex<Store>>,
     clients: AtomicU64,
 }
 
 impl FlawedFixture {
     pub(crate) fn new(flaw: Flaw) -> Self {
         Self { flaw, store: Arc::default(), clients: AtomicU64::new(0) }
+    }
+
+    pub(super) fn new_client(&self) -> Flawed {
+        Flawed {
+            flaw: self.flaw,
+            store: self.store.clone(),
+            client: self.clients.fetch_add(1, Ordering::Relaxed),
+            busy: Arc::default(),
+            pool: Arc::default(),
+        }
     }
 }
 
@@ -49,9 +59,7 @@ impl Fixture for FlawedFixture {
     }
 
     async fn client(&self) -> Flawed {
-        let client = self.clients.fetch_add(1, Ordering::Relaxed);
-        let (store, busy, pool) = (self.store.clone(), Arc::default(), Arc::default());
-        Flawed { flaw: self.flaw, store, client, busy, pool }
+        self.new_client()
     }
 
     async fn left_behind(&self, _: &LockName) -> Vec<String> {
@@ -109,7 +117,9 @@ impl Backend for Flawed {
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {
+        let interruptions = self.interruptions();
         let busy = self.send(Op::Acquire).await;
+        self.unless_withheld(request).await;
         if let Some(refusal) = self.refuse_undeclared(request) {
             busy.done();
             return refusal;
@@ -153,7 +163,8 @@ impl Backend for Flawed {
             self.acquire_in_two_steps(request, &outcome).await;
         }
         self.reply(busy).await;
-        self.fail_undeclared(request).map(|()| outcome)
+        self.fail_undeclared(request)?;
+        self.answer_since(interruptions, outcome)
     }
 
     async fn renew(&self, holds: &[RenewRequest]) -> Result<Vec<RenewOutcome>, BackendError> {

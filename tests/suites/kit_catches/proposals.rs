@@ -51,11 +51,13 @@ impl Flawed {
         }
         let mut store = self.store();
         let last = store.tokens.entry(String::new()).or_default();
+        let before = *last;
         match self.flaw {
             Flaw::RaisingDoesNothing => {}
             Flaw::RaisingLowers => *last = token.into(),
             _ => *last = (*last).max(token.into()),
         }
+        store.before_raise = Some((String::new(), before));
         drop(store);
         self.with(name, |cell: &mut Cell, _| {
             if self.has(Flaw::RaisingEndsTheHold) {

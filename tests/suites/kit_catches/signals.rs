@@ -37,6 +37,11 @@ impl Signals {
         }
     }
 
+    /// The subscribers by topic.
+    pub(super) fn all_listeners(&mut self) -> impl Iterator<Item = &mut Vec<Arc<Subscriber>>> {
+        self.listeners.values_mut()
+    }
+
     /// The entries that would stay forever.
     pub(super) fn left_behind(&self, flaw: Flaw, now: Instant) -> Vec<String> {
         let latches = self.latches.iter().filter(|(_, latch)| latch.stays(flaw));

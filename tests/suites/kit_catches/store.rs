@@ -14,8 +14,8 @@ use lockcore_testkit::Op;
 use tokio::{sync::Notify, task::yield_now, time::Instant};
 
 use super::{
-    directory::Entries, flaw::Flaw, kinds::Kind, pool::Pool, queue::Waiting, shared::Shared,
-    signals::Signals,
+    directory::Entries, flaw::Flaw, interruptions::Connections, kinds::Kind, pool::Pool,
+    queue::Waiting, shared::Shared, signals::Signals,
 };
 
 /// One client of the store.
@@ -36,6 +36,9 @@ pub(super) struct Store {
     pub(super) tokens: HashMap<String, u64>,
     pub(super) signals: Signals,
     pub(super) directory: Entries,
+    pub(super) connections: Connections,
+    /// The last token before it was raised, for the flaw that does not write that.
+    pub(super) before_raise: Option<(String, u64)>,
     /// For the flaw that lets a walk hold up others.
     pub(super) closed_until: Option<Instant>,
 }
@@ -186,6 +189,7 @@ impl Flawed {
                 | Flaw::ForceKeepsTheHoldForItsOwner
                 | Flaw::StaysOfItsKindForEver
                 | Flaw::KindOutlivesTheLease
+                | Flaw::CrashLosesReleases
         );
         let is_empty = cell.hold.is_none()
             && cell.shared.is_empty()

@@ -7,6 +7,7 @@
 )]
 
 mod conformance;
+mod crashes;
 #[path = "../critical.rs"]
 mod critical;
 mod durability;

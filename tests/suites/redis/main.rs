@@ -13,6 +13,7 @@ mod command_proxy;
 mod conditions;
 mod conformance;
 mod core;
+mod crashes;
 #[path = "../critical.rs"]
 mod critical;
 mod demand;
