@@ -8,6 +8,10 @@ use lockcore::{LockName, backend::Backend};
 ///
 /// Every case gets its own fixture. The store behind it may be shared: each case uses unique names.
 ///
+/// A fixture is dropped when its case has ended, also if the case panics, so its [`Drop`] is the
+/// place to stop what it has started, such as a server for the case alone. It is dropped on the
+/// runtime of the case, whose tasks end soon afterwards.
+///
 /// # Examples
 /// A store in memory, whose clones share what they hold:
 /// ```
@@ -58,7 +62,8 @@ pub trait Fixture: Sized + Send + Sync + 'static {
     fn set_up() -> impl Future<Output = Self> + Send;
 
     /// A new client of the store. It shares nothing with the earlier ones but the store, as if it
-    /// were in another process.
+    /// were in another process. Most cases have two, and some a hundred, all of which stay until
+    /// the end of the case.
     fn client(&self) -> impl Future<Output = Self::Backend> + Send;
 
     /// The entries under or because of `name` that would stay in the store forever: records without

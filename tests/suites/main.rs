@@ -17,6 +17,7 @@ mod core_regressions;
 mod direct_grant;
 mod extending;
 mod faulty;
+mod fixtures;
 mod hand_over;
 mod hooked;
 mod kit_catches;

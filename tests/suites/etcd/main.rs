@@ -19,6 +19,9 @@ mod left_leases;
 #[path = "../load.rs"]
 mod load;
 mod outage;
+mod panicking;
+#[path = "../processes.rs"]
+mod processes;
 #[path = "../races.rs"]
 mod races;
 #[path = "../readers.rs"]

@@ -19,6 +19,9 @@ mod late;
 #[path = "../load.rs"]
 mod load;
 mod outage;
+mod panicking;
+#[path = "../processes.rs"]
+mod processes;
 mod proxy;
 #[path = "../races.rs"]
 mod races;

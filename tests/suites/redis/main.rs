@@ -39,7 +39,10 @@ mod many_permits;
 mod nesting;
 mod out_of_step;
 mod outage;
+mod panicking;
 mod permits;
+#[path = "../processes.rs"]
+mod processes;
 #[path = "../races.rs"]
 mod races;
 mod read_write;
