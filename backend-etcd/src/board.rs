@@ -365,8 +365,9 @@ mod tests {
     fn shared() -> Arc<Shared> {
         let address = ("a:1".to_owned(), "http://a:1".to_owned());
         let options = ConnectOptions::new();
-        let members = Members::new(vec![address], &options, false, Duration::from_secs(3));
-        Shared::new(members, "lockcore/".to_owned())
+        let (prefix, limit) = ("lockcore/".to_owned(), Duration::from_secs(3));
+        let members = Members::new(vec![address], prefix.clone(), &options, false, limit);
+        Shared::new(members, prefix)
     }
 
     fn join(shared: &Arc<Shared>, name: &str) -> Subscription {

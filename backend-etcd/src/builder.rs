@@ -20,7 +20,7 @@ const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(6), Duration::from
 
 /// Settings of an [`EtcdBackend`], which [`connect`](Self::connect) makes.
 ///
-/// Each endpoint has to be one member of the cluster. A balancer in front of several members breaks
+/// Each endpoint has to be one member of the same cluster. A balancer in front of several members breaks
 /// the proof that the leader made a renewal, which takes three requests to the same member.
 ///
 /// # Examples
@@ -178,11 +178,12 @@ impl EtcdBackendBuilder {
         if addresses.is_empty() {
             return Err(error::configuration("there are no endpoints; give at least one"));
         }
-        let is_secure = addresses.iter().any(|(_, url)| url.starts_with("https://"));
-        let options = self.options(is_secure)?;
-        let members = Members::new(addresses, &options, self.user.is_some(), self.response_timeout);
+        let options = self.options(is_secure(&addresses)?)?;
         let slash = if self.prefix.ends_with('/') { "" } else { "/" };
-        Ok((members, self.prefix + slash))
+        let (has_user, limit) = (self.user.is_some(), self.response_timeout);
+        let prefix = self.prefix + slash;
+        let members = Members::new(addresses, prefix.clone(), &options, has_user, limit);
+        Ok((members, prefix))
     }
 
     fn options(&self, is_secure: bool) -> Result<ConnectOptions, BackendError> {
@@ -233,6 +234,19 @@ impl EtcdBackendBuilder {
             false => tls.ca_certificate(etcd_client::Certificate::from_pem(&self.roots)),
         };
         Ok(options.with_tls(tls))
+    }
+}
+
+/// Returns `true` if all endpoints ask for TLS, and `false` if none does.
+fn is_secure(addresses: &[(String, String)]) -> Result<bool, BackendError> {
+    let is_secure = |(_, url): &&(String, String)| url.starts_with("https://");
+    let plain = addresses.iter().find(|address| !is_secure(address));
+    match (addresses.iter().find(is_secure), plain) {
+        (Some((secure, _)), Some((plain, _))) => Err(error::configuration(format!(
+            "the endpoint {secure} asks for TLS, and {plain} does not; give either all endpoints \
+             or none of them with `https://`"
+        ))),
+        (secure, _) => Ok(secure.is_some()),
     }
 }
 

@@ -10,7 +10,7 @@ use etcd_client::{Client, GetOptions, StatusResponse};
 use lockcore::{BackendError, BackendErrorKind, Diagnosis, Finding, Severity};
 use tokio::time::timeout;
 
-use crate::{EtcdBackend, error, members::Members};
+use crate::{EtcdBackend, error, members::Members, requests::cluster_of};
 
 /// Since these versions, a leader that was stopped does not end leases of others.
 const FIXED: [(u32, u32, u32); 2] = [(3, 4, 31), (3, 5, 13)];
@@ -64,13 +64,14 @@ impl EtcdBackend {
 pub(crate) async fn diagnose(members: &Members, prefix: &str) -> Result<Diagnosis, BackendError> {
     let limit = members.response_timeout();
     let (mut diagnosis, mut failures, mut known) = (Diagnosis::new(), Vec::new(), BTreeSet::new());
-    let mut one_that_answers = None;
+    let (mut one_that_answers, mut clusters) = (None, Vec::new());
     for index in 0..members.len() {
         let address = members.address(index);
         match status(members.connect_aside(index), address, limit).await {
             Ok((client, status)) => {
                 known.extend(status.header().map(|header| header.member_id()));
                 judge(&status, address, &mut diagnosis);
+                clusters.extend(cluster_of(status.header()).map(|cluster| (cluster, address)));
                 one_that_answers = one_that_answers.or(Some((client, address.to_owned())));
             }
             Err(error) => {
@@ -87,6 +88,7 @@ pub(crate) async fn diagnose(members: &Members, prefix: &str) -> Result<Diagnosi
         let none = || error::configuration("there are no members");
         return Err(failures.into_iter().next().unwrap_or_else(none).not_applied());
     };
+    compare_clusters(&clusters, &mut diagnosis);
     others(members, &mut client, &address, &known, &mut diagnosis).await;
     rights(&mut client, &address, prefix, limit, &mut diagnosis).await;
     writes(&mut client, &address, limit, &mut diagnosis).await;
@@ -123,6 +125,19 @@ fn down(address: &str, error: &BackendError, severity: Severity) -> Finding {
     Finding::new("member-down", severity, format!("the member {address} does not answer ({error})"))
         .because("without a majority of the members, no lock can be acquired or renewed")
         .to_do("start it, or replace it with a new one (etcdctl member remove, member add)")
+}
+
+/// Finds endpoints that belong to another cluster than the first one.
+fn compare_clusters(clusters: &[(u64, &str)], diagnosis: &mut Diagnosis) {
+    let Some((first, of_first)) = clusters.first() else { return };
+    for (_, address) in clusters.iter().filter(|(cluster, _)| cluster != first) {
+        let seen = format!("{address} belongs to another cluster than {of_first}");
+        diagnosis.add(
+            Finding::new("cluster", Severity::Problem, seen)
+                .because("clusters know nothing of each other's locks, so only one is used")
+                .to_do("name the members of one cluster only"),
+        );
+    }
 }
 
 fn no_leader(address: &str) -> Finding {

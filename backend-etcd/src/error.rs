@@ -187,18 +187,21 @@ fn is_unsent(error: &Error) -> bool {
         Error::TransportError(error) => error.source(),
         _ => None,
     };
-    let mut next = source;
+    source.is_some_and(is_failed_connect)
+}
+
+/// Returns `true` if an error comes from an attempt to connect. Other errors of the network, such
+/// as a missing route, can also end a connection over which a request was sent.
+fn is_failed_connect(source: &(dyn std::error::Error + 'static)) -> bool {
+    let mut next = Some(source);
     while let Some(source) = next {
-        let refused = source.downcast_ref::<io::Error>().is_some_and(|error| {
+        let is_refused = source.downcast_ref::<io::Error>().is_some_and(|error| {
             matches!(
                 error.kind(),
-                io::ErrorKind::ConnectionRefused
-                    | io::ErrorKind::AddrNotAvailable
-                    | io::ErrorKind::HostUnreachable
-                    | io::ErrorKind::NetworkUnreachable
+                io::ErrorKind::ConnectionRefused | io::ErrorKind::AddrNotAvailable
             )
         });
-        if refused || source.to_string() == "tcp connect error" {
+        if is_refused || source.to_string() == "tcp connect error" {
             return true;
         }
         next = source.source();
@@ -240,9 +243,42 @@ pub(crate) fn no_answer(doing: &str, address: &str, waited: Duration) -> Backend
     BackendError::new(BackendErrorKind::Timeout, message)
 }
 
+/// The error of a request that several members were asked to carry out: that of one of them.
+/// `others` are the addresses of the others.
+pub(crate) fn of_several(error: BackendError, others: &[&str]) -> BackendError {
+    let [first @ .., last] = others else { return error };
+    let others = match first {
+        [] => (*last).to_owned(),
+        first => format!("{} and {last}", first.join(", ")),
+    };
+    let message = format!("{}; {others} failed as well", error.message());
+    let several = BackendError::new(error.kind(), message);
+    let several = match error.is_outcome_unknown() {
+        true => several.maybe_applied(),
+        false => several.not_applied(),
+    };
+    several.with_source(error)
+}
+
+/// An endpoint is a member of another cluster than the endpoint that answered first.
+pub(crate) fn other_cluster(address: &str, first: &str) -> BackendError {
+    let whose = match address == first {
+        true => "before".to_owned(),
+        false => first.to_owned(),
+    };
+    let message = format!(
+        "{address} belongs to another cluster than {whose}; name the members of one cluster only, \
+         or, if it was restored from a backup, start this process again"
+    );
+    BackendError::new(BackendErrorKind::Configuration, message)
+}
+
 /// A request was sent to two members, and the answer does not tell what the first copy has done.
 pub(crate) fn unsure(doing: &str) -> BackendError {
-    let message = format!("{doing}: the request was sent to two members of etcd; ask again");
+    let message = format!(
+        "{doing}: one member of etcd did not answer, and from the answer of the next one it is \
+         unknown what was done; ask again"
+    );
     BackendError::new(BackendErrorKind::Timeout, message).maybe_applied()
 }
 
@@ -257,7 +293,10 @@ pub(crate) fn not_a_record(key: &str) -> BackendError {
 
 /// An answer that does not belong to the request.
 pub(crate) fn unexpected(doing: &str) -> BackendError {
-    BackendError::new(BackendErrorKind::Protocol, format!("unexpected answer of etcd to {doing}"))
+    let message = format!(
+        "unexpected answer of etcd to {doing}; see that each endpoint is a member of etcd itself"
+    );
+    BackendError::new(BackendErrorKind::Protocol, message)
 }
 
 /// An error of a configuration that cannot work.
@@ -277,13 +316,17 @@ pub(crate) fn wrong_kind(kind: crate::keys::Kind) -> BackendError {
 
 /// The lock kept changing between the read and the write.
 pub(crate) fn too_busy(doing: &str, waited: Duration) -> BackendError {
-    let message = format!("{doing}: others changed the lock in etcd all the time for {waited:?}");
+    let message = format!(
+        "{doing}: others changed the lock in etcd all the time for {waited:?}; ask again, or let \
+         fewer clients ask for the same name at once"
+    );
     BackendError::new(BackendErrorKind::Unavailable, message).not_applied()
 }
 
 /// The lease of the request was revoked, or has ended, before the request arrived.
 pub(crate) fn undone() -> BackendError {
-    let message = "the request came to etcd after it had been undone, or after its lease had ended";
+    let message = "the request came to etcd after it had been undone, or after its lease had \
+                   ended; ask again, with a longer lease if this happens often";
     BackendError::new(BackendErrorKind::Timeout, message).not_applied()
 }
 
@@ -335,6 +378,31 @@ mod tests {
         ] {
             assert_eq!(kind_of_status(code, said), BackendErrorKind::Unavailable, "{said}");
         }
+    }
+
+    #[test]
+    fn only_a_failed_connect_is_certain_to_have_sent_nothing() {
+        use io::ErrorKind as Kind;
+        for (kind, is_certain) in [
+            (Kind::ConnectionRefused, true),
+            (Kind::HostUnreachable, false),
+            (Kind::NetworkUnreachable, false),
+            (Kind::ConnectionReset, false),
+        ] {
+            assert_eq!(is_failed_connect(&io::Error::from(kind)), is_certain, "{kind}");
+        }
+        let connecting = io::Error::new(Kind::HostUnreachable, "tcp connect error");
+        assert!(is_failed_connect(&connecting));
+    }
+
+    #[test]
+    fn the_error_of_several_members_names_them() {
+        let error =
+            || BackendError::new(BackendErrorKind::Timeout, "no answer from a").not_applied();
+        assert_eq!(of_several(error(), &[]).message(), "no answer from a");
+        let several = of_several(error(), &["b", "c"]);
+        assert_eq!(several.message(), "no answer from a; b and c failed as well");
+        assert!(several.is_retryable() && !several.is_outcome_unknown());
     }
 
     #[test]

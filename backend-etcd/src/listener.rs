@@ -218,7 +218,7 @@ impl Keeper {
         let members = &self.shared.members;
         let address = members.address(index).to_owned();
         let failed = |error| failed(error, &address);
-        let client = members.client(index).await.map_err(failed)?;
+        let client = members.client(index, DOING).await.map_err(End::Lost)?;
         let options = WatchOptions::new().with_watch_id(self.shared.next_watch());
         let unused = self.shared.prefix.as_str();
         let stream = client.watch_client().watch(unused, Some(options)).await.map_err(failed)?;

@@ -3,7 +3,7 @@
 use std::{
     fmt,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -16,7 +16,10 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use crate::{error, requests::Request};
+use crate::{
+    error,
+    requests::{Answered, Request, WhichCluster},
+};
 
 /// The longest wait for one of several members. The core gives up on a call after 5 s.
 const LONGEST_SHARE: Duration = Duration::from_secs(4);
@@ -31,6 +34,10 @@ const SLOW: Duration = Duration::from_millis(200);
 pub(crate) struct Members {
     members: Vec<Member>,
     current: AtomicUsize,
+    /// The id of the cluster, and the member that told it first.
+    cluster: OnceLock<(u64, usize)>,
+    /// The prefix of all keys, which is itself a key that the client may read.
+    prefix: String,
     response_timeout: Duration,
     /// `true` if there are credentials to get a token with.
     has_user: bool,
@@ -42,6 +49,8 @@ struct Member {
     url: String,
     options: ConnectOptions,
     client: OnceCell<Client>,
+    /// Set once the member has told that it belongs to the cluster.
+    is_known: OnceCell<()>,
 }
 
 /// An answer.
@@ -63,6 +72,7 @@ impl Members {
     /// The members at `addresses`, at least one, each as a pair of the text to show and the URL.
     pub(crate) fn new(
         addresses: Vec<(String, String)>,
+        prefix: String,
         options: &ConnectOptions,
         has_user: bool,
         response_timeout: Duration,
@@ -72,9 +82,11 @@ impl Members {
             url,
             options: options.clone(),
             client: OnceCell::new(),
+            is_known: OnceCell::new(),
         };
         let members = addresses.into_iter().map(member).collect();
-        Arc::new(Self { members, current: AtomicUsize::new(0), response_timeout, has_user })
+        let (current, cluster) = (AtomicUsize::new(0), OnceLock::new());
+        Arc::new(Self { members, current, cluster, prefix, response_timeout, has_user })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -95,7 +107,7 @@ impl Members {
 
     /// The member to ask, by its index.
     pub(crate) fn current(&self) -> usize {
-        self.current.load(Ordering::Relaxed) % self.len()
+        self.current.load(Ordering::Relaxed)
     }
 
     /// All members, each once, beginning with the current one. Other requests may meanwhile make a
@@ -120,10 +132,32 @@ impl Members {
         &self.members[index].address
     }
 
-    /// The client of a member. With credentials, this first asks the member for a token.
-    pub(crate) async fn client(&self, index: usize) -> Result<&Client, etcd_client::Error> {
-        let Member { url, options, client, .. } = &self.members[index];
-        client.get_or_try_init(|| Client::connect([url], Some(options.clone()))).await
+    /// The client of a member that belongs to the cluster. With credentials, this first asks the
+    /// member for a token.
+    pub(crate) async fn client(&self, index: usize, doing: &str) -> Result<&Client, BackendError> {
+        let Member { address, url, options, client, is_known } = &self.members[index];
+        let failed = |error| error::of_request(error, doing, address).not_applied();
+        let connecting = || Client::connect([url], Some(options.clone()));
+        let client = client.get_or_try_init(connecting).await.map_err(failed)?;
+        let asking = || async {
+            let answered = WhichCluster(&self.prefix).send(client).await.map_err(failed)?;
+            self.check(index, answered.cluster).map_err(BackendError::not_applied)
+        };
+        is_known.get_or_try_init(asking).await?;
+        Ok(client)
+    }
+
+    /// Refuses the answer of a member of another cluster. The first answer tells which one is the
+    /// right one.
+    pub(crate) fn check(&self, index: usize, cluster: Option<u64>) -> Result<(), BackendError> {
+        let Some(cluster) = cluster else { return Ok(()) };
+        let (known, first) = *self.cluster.get_or_init(|| (cluster, index));
+        match cluster == known {
+            true => Ok(()),
+            false => {
+                Err(error::other_cluster(self.address(index), self.address(first)).maybe_applied())
+            }
+        }
     }
 
     /// A new client of one of the members, which answers even if it has no leader.
@@ -153,7 +187,8 @@ impl Members {
         doing: &str,
         request: &R,
     ) -> Result<MemberReply<R::Answer>, BackendError> {
-        let (mut is_unknown, mut failure) = (false, None);
+        let (mut is_unknown, mut failure) = (false, None::<BackendError>);
+        let (mut asked, mut shown) = (Vec::new(), 0);
         for index in self.order() {
             let error = match self.ask(index, doing, request).await {
                 Ok(answer) => {
@@ -162,14 +197,24 @@ impl Members {
                 Err(error) => error,
             };
             is_unknown |= error.is_outcome_unknown();
-            let is_of_member = is_of_member(&error);
-            failure = Some(error);
-            if !is_of_member {
+            let is_final = !is_of_member(&error);
+            // An endpoint that is of no use is a better reason than one that does not answer.
+            if is_final || failure.as_ref().is_none_or(BackendError::is_retryable) {
+                (failure, shown) = (Some(error), asked.len());
+            }
+            asked.push(self.address(index));
+            if is_final {
+                // The others are of the same cluster.
+                asked.clear();
                 break;
             }
             self.pass_over(index);
         }
         let failure = failure.unwrap_or_else(|| error::configuration("there are no members"));
+        if shown < asked.len() {
+            asked.remove(shown);
+        }
+        let failure = error::of_several(failure, &asked);
         // One member has refused the request, but another may have carried it out.
         Err(if is_unknown { failure.maybe_applied() } else { failure.not_applied() })
     }
@@ -194,10 +239,9 @@ impl Members {
         doing: &str,
         request: &R,
     ) -> Result<R::Answer, BackendError> {
-        let address = &self.members[index].address;
-        match timeout(self.share(), self.send(index, request)).await {
-            Ok(answer) => answer.map_err(|error| error::of_request(error, doing, address)),
-            Err(_) => Err(error::no_answer(doing, address, self.share())),
+        match timeout(self.share(), self.send(index, doing, request)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(error::no_answer(doing, self.address(index), self.share())),
         }
     }
 
@@ -211,16 +255,15 @@ impl Members {
     pub(crate) async fn log_in_again(&self, index: usize) -> Result<(), BackendError> {
         const DOING: &str = "asking for another token";
         let address = self.address(index);
-        let refreshed = timeout(self.share(), async {
+        let refreshing = async {
+            let failed = |error| error::of_request(error, DOING, address);
             match self.has_user {
-                true => self.client(index).await?.refresh_token().await,
+                true => self.client(index, DOING).await?.refresh_token().await.map_err(failed),
                 false => Ok(()),
             }
-        });
-        match refreshed.await {
-            Ok(refreshed) => refreshed.map_err(|error| error::of_request(error, DOING, address)),
-            Err(_) => Err(error::no_answer(DOING, address, self.share())),
-        }
+        };
+        let refreshed = timeout(self.share(), refreshing).await;
+        refreshed.unwrap_or_else(|_| Err(error::no_answer(DOING, address, self.share())))
     }
 
     /// Sends a request to a member. A token that is out of date is replaced; nothing was carried
@@ -228,24 +271,30 @@ impl Members {
     async fn send<R: Request>(
         &self,
         index: usize,
+        doing: &str,
         request: &R,
-    ) -> Result<R::Answer, etcd_client::Error> {
-        let client = self.client(index).await?;
-        match request.send(client).await {
+    ) -> Result<R::Answer, BackendError> {
+        let client = self.client(index, doing).await?;
+        let failed = |error| error::of_request(error, doing, self.address(index));
+        let answered = match request.send(client).await {
             Err(error) if self.has_user && error::is_token_stale(&error) => {
-                client.refresh_token().await?;
+                client.refresh_token().await.map_err(failed)?;
                 request.send(client).await
             }
-            answer => answer,
-        }
+            answered => answered,
+        };
+        let Answered { answer, cluster } = answered.map_err(failed)?;
+        // The server behind the address may have been replaced.
+        self.check(index, cluster).map(|()| answer)
     }
 }
 
-/// Returns `true` if another member may have a better answer.
+/// Returns `true` if another member may have a better answer. It has none if the cluster itself has
+/// refused the request.
 pub(crate) fn is_of_member(error: &BackendError) -> bool {
-    matches!(
+    !matches!(
         error.kind(),
-        BackendErrorKind::Connection | BackendErrorKind::Timeout | BackendErrorKind::Unavailable
+        BackendErrorKind::Permission | BackendErrorKind::OutOfMemory | BackendErrorKind::WrongType
     )
 }
 
@@ -282,7 +331,9 @@ mod tests {
     fn a_request_is_sent_to_each_member_once_whatever_others_turn_to() {
         let addresses = ["a", "b", "c"].map(|host| (host.to_owned(), format!("http://{host}:1")));
         let options = ConnectOptions::new();
-        let members = Members::new(addresses.to_vec(), &options, false, Duration::from_secs(3));
+        let prefix = "lockcore/".to_owned();
+        let limit = Duration::from_secs(3);
+        let members = Members::new(addresses.to_vec(), prefix, &options, false, limit);
         members.pass_over(0);
         let mut asked = Vec::new();
         for index in members.order() {

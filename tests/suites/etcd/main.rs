@@ -11,6 +11,7 @@ mod conformance;
 mod crashes;
 #[path = "../critical.rs"]
 mod critical;
+mod endpoints;
 mod errors;
 mod exclusion;
 mod interruptions;

@@ -1,6 +1,6 @@
 //! Helpers shared by the suites.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use etcd_client::{Client, GetOptions};
 use lockcore::{
@@ -9,6 +9,12 @@ use lockcore::{
 };
 use lockcore_etcd::{EtcdBackend, EtcdBackendBuilder};
 use lockcore_testkit::{EtcdCluster, Proxy};
+use tokio::{
+    io::copy_bidirectional,
+    net::{TcpListener, TcpStream},
+    sync::watch,
+    task::JoinHandle,
+};
 
 use crate::shown::shown;
 pub(crate) use crate::waiting::{soon, until};
@@ -75,4 +81,49 @@ pub(crate) async fn fails(builder: EtcdBackendBuilder) -> BackendError {
     assert!(!shown(&error).contains(PASSWORD), "{}", shown(&error));
     assert!(!error.is_outcome_unknown(), "{error}");
     error
+}
+
+/// An address whose server can be replaced by another one.
+pub(crate) struct Gate {
+    port: u16,
+    leads_to: Arc<watch::Sender<String>>,
+    task: JoinHandle<()>,
+}
+
+impl Gate {
+    pub(crate) async fn start(server: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let leads_to = Arc::new(watch::Sender::new(server.to_owned()));
+        let servers = leads_to.clone();
+        let task = tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                let mut changed = servers.subscribe();
+                let server = changed.borrow_and_update().clone();
+                tokio::spawn(async move {
+                    let Ok(mut server) = TcpStream::connect(server).await else { return };
+                    tokio::select! {
+                        _ = copy_bidirectional(&mut client, &mut server) => {}
+                        _ = changed.changed() => {}
+                    }
+                });
+            }
+        });
+        Self { port, leads_to, task }
+    }
+
+    pub(crate) fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Ends all connections. New ones lead to this server.
+    pub(crate) fn leads_to(&self, server: &str) {
+        self.leads_to.send_replace(server.to_owned());
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
 }

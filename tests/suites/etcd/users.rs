@@ -11,7 +11,7 @@ use lockcore_testkit::EtcdCluster;
 use crate::support::{PASSWORD, enters, fails, name, request, soon, until};
 
 /// A cluster with authentication: `root`, and `shop` without any rights.
-async fn with_users() -> (EtcdCluster, Client) {
+pub(crate) async fn with_users() -> (EtcdCluster, Client) {
     with_users_on(&[]).await
 }
 
