@@ -24,22 +24,39 @@ use crate::{
     error,
     keys::{Keys, Kind},
     members::Members,
-    requests::Count,
+    requests::{Count, cluster_of},
 };
 
 /// The first pause after a stream was lost, and the longest.
 const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(500)];
 
-/// The interval at which a stream is pinged.
-const PING: Duration = Duration::from_secs(2);
+/// A stream whose last ping has no answer is lost within a member's share of the response time-out,
+/// or within this time if that is shorter.
+const LONGEST_SILENCE: Duration = Duration::from_secs(3);
+
+/// The number of looks at a stream after a ping, the last of which gives it up.
+const LOOKS: u32 = 3;
+
+/// The least time between two looks.
+const LEAST_STEP: Duration = Duration::from_millis(100);
+
+/// The number of looks from an answer to the next ping.
+const PING: u32 = 2;
+
+/// The age of a stream before it is opened again because requests have turned to another member.
+/// While members fail one after the other, waiters are woken no more often than that.
+const LEAST_AGE: Duration = Duration::from_secs(1);
+
+/// The time after which a stream ends that nobody needs any more.
+const IDLE: Duration = Duration::from_secs(10);
 
 /// The most watches that are begun or ended before the server has answered. The server stops
 /// reading when its answers are not read, so they must fit into the buffers in between. The etcd
 /// client buffers 100.
 const UNANSWERED: usize = 64;
 
-/// A stream is given up if it has been stuck at this many pings in a row.
-const STUCK: u32 = 2;
+/// A stream is given up if it has answered none of so many watches for this time.
+const STUCK: Duration = Duration::from_secs(4);
 
 const DOING: &str = "watching";
 
@@ -70,6 +87,11 @@ impl WakeupListener {
         let (sender, failures) = watch::channel(Failures::default());
         let keeper = Keeper { shared: shared.clone(), failures: sender };
         Self { shared, failures, task: tokio::spawn(keeper.keep()) }
+    }
+
+    /// The waiters.
+    pub(crate) fn waiters(&self) -> &Shared {
+        &self.shared
     }
 
     /// The number of names that the servers watch for this client, or are about to watch.
@@ -130,6 +152,11 @@ struct Keeper {
 
 /// The reason for the end of a stream.
 enum End {
+    /// Nobody has needed it for a while.
+    Idle,
+    /// Requests have turned to another member. This one may be cut off from the others: then it
+    /// answers, but hears of nothing.
+    PassedOver,
     Lost(BackendError),
     /// The server does not watch. The token that the stream was opened with may have expired.
     Refused(BackendError),
@@ -139,18 +166,76 @@ enum End {
 struct Stream {
     sender: WatchRequestSender,
     answers: WatchResponseStream,
+    /// The member at its other end.
+    index: usize,
     address: String,
-    /// The times of pings, whatever else happens.
-    pings: Interval,
-    last_answer: Instant,
-    /// Set if it has been silent for too long, and was pinged once more.
-    is_doubted: bool,
+    opened: Instant,
+    /// The times at which it is looked at, whatever else happens.
+    looks: Interval,
+    silence: Silence,
+    /// The time since when nobody has needed it.
+    idle_since: Option<Instant>,
     /// The watches whose begin or end was not answered yet.
     unanswered: HashSet<i64>,
-    /// The number of pings since which none of them was answered, with no room for more.
-    stuck: u32,
+    /// The time since when none of them was answered, with no room for more.
+    stuck_since: Option<Instant>,
     /// Set once a name was watched.
     was_useful: bool,
+}
+
+/// How long a stream has been silent, in looks. Nothing here does I/O.
+///
+/// If this process itself stood still, the answers have arrived and were not read. So only looks
+/// that come in time count.
+#[derive(Debug)]
+struct Silence {
+    /// The time between two looks.
+    step: Duration,
+    last_look: Instant,
+    /// The looks since the last answer.
+    quiet: u32,
+    /// The looks since a ping that has no answer.
+    pinged: Option<u32>,
+}
+
+/// What to do after a look at a stream.
+#[derive(Debug, PartialEq, Eq)]
+enum Look {
+    Nothing,
+    Ping,
+    GiveUp,
+}
+
+impl Silence {
+    fn new(step: Duration, now: Instant) -> Self {
+        Self { step, last_look: now, quiet: 0, pinged: None }
+    }
+
+    fn is_answered(&mut self) {
+        (self.quiet, self.pinged) = (0, None);
+    }
+
+    fn look(&mut self, now: Instant) -> Look {
+        let is_late =
+            now.duration_since(std::mem::replace(&mut self.last_look, now)) > self.step * 2;
+        self.quiet += 1;
+        match self.pinged {
+            _ if is_late => {
+                self.pinged = Some(0);
+                Look::Ping
+            }
+            Some(looks) if looks + 1 >= LOOKS => Look::GiveUp,
+            Some(looks) => {
+                self.pinged = Some(looks + 1);
+                Look::Nothing
+            }
+            None if self.quiet >= PING => {
+                self.pinged = Some(0);
+                Look::Ping
+            }
+            None => Look::Nothing,
+        }
+    }
 }
 
 impl Keeper {
@@ -174,12 +259,15 @@ impl Keeper {
                 Err(end) => end,
             };
             self.shared.lose_all();
-            let failure = match end {
-                End::Refused(error) if !has_new_token => self.log_in_again(index, error).await,
-                End::Lost(error) | End::Refused(error) => Err(error),
+            let error = match end {
+                End::Idle | End::PassedOver => continue,
+                End::Refused(error) if !has_new_token => {
+                    self.log_in_again(index, error).await.err()
+                }
+                End::Lost(error) | End::Refused(error) => Some(error),
             };
-            has_new_token = failure.is_ok();
-            if let Err(error) = failure {
+            has_new_token = error.is_none();
+            if let Some(error) = error {
                 members.pass_over(index);
                 tracing::debug!(%error, "wake-ups from etcd are interrupted");
                 self.failures.send_modify(|failures| {
@@ -224,22 +312,27 @@ impl Keeper {
         let stream = client.watch_client().watch(unused, Some(options)).await.map_err(failed)?;
         let (sender, mut answers) = stream.split();
         match answers.message().await.map_err(failed)? {
-            Some(answer) if answer.created() && !answer.canceled() => {}
+            Some(answer) if answer.created() && !answer.canceled() => {
+                members.check(index, cluster_of(answer.header())).map_err(End::Lost)?;
+            }
             Some(answer) => return Err(refused(&answer, &address)),
             None => return Err(End::Lost(lost(&address))),
         }
-        let last_answer = Instant::now();
-        let mut pings = interval_at(last_answer + PING, PING);
-        pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let opened = Instant::now();
+        let step = (members.share().min(LONGEST_SILENCE) / (LOOKS + 1)).max(LEAST_STEP);
+        let mut looks = interval_at(opened + step, step);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Ok(Stream {
             sender,
             answers,
+            index,
             address,
-            pings,
-            last_answer,
-            is_doubted: false,
+            opened,
+            looks,
+            silence: Silence::new(step, opened),
+            idle_since: None,
             unanswered: HashSet::new(),
-            stuck: 0,
+            stuck_since: None,
             was_useful: false,
         })
     }
@@ -251,7 +344,7 @@ impl Keeper {
             let has_changes = room > 0 && self.shared.has_changes();
             // No branch starves the others, because the choice is random.
             tokio::select! {
-                _ = stream.pings.tick() => self.ping(stream).await?,
+                _ = stream.looks.tick() => self.look(stream).await?,
                 answer = stream.answers.message() => match answer {
                     Ok(Some(answer)) => self.hear(stream, &answer)?,
                     Ok(None) => return Err(End::Lost(lost(&stream.address))),
@@ -263,20 +356,30 @@ impl Keeper {
         }
     }
 
-    /// Pings the stream, and gives it up if it has been silent for too long.
-    ///
-    /// If this process itself stood still, the answers have arrived and were not read. So a stream
-    /// is given up only after they could have been read until the next ping.
-    async fn ping(&self, stream: &mut Stream) -> Result<(), End> {
-        let is_alive = !stream.is_doubted
-            && stream.stuck < STUCK
-            && matches!(timeout(PING, stream.sender.request_progress()).await, Ok(Ok(())));
-        stream.is_doubted = stream.last_answer.elapsed() > self.shared.members.response_timeout();
-        if stream.unanswered.len() >= UNANSWERED {
-            stream.stuck += 1;
-        } else {
-            stream.stuck = 0;
+    /// Gives the stream up if nobody needs it, if requests have turned to another member, or if it
+    /// has been silent for too long.
+    async fn look(&self, stream: &mut Stream) -> Result<(), End> {
+        let now = Instant::now();
+        if self.shared.len() == 0 {
+            let idle_since = *stream.idle_since.get_or_insert(now);
+            stream.silence = Silence::new(stream.silence.step, now);
+            return if now < idle_since + IDLE { Ok(()) } else { Err(End::Idle) };
         }
+        stream.idle_since = None;
+        let is_passed_over = self.shared.members.current() != stream.index;
+        if is_passed_over && now >= stream.opened + LEAST_AGE {
+            return Err(End::PassedOver);
+        }
+        let is_stuck = stream.stuck_since.is_some_and(|since| now >= since + STUCK);
+        let is_alive = !is_stuck
+            && match stream.silence.look(now) {
+                Look::Nothing => true,
+                Look::Ping => {
+                    let ping = stream.sender.request_progress();
+                    matches!(timeout(LONGEST_SILENCE, ping).await, Ok(Ok(())))
+                }
+                Look::GiveUp => false,
+            };
         is_alive.then_some(()).ok_or_else(|| End::Lost(lost(&stream.address)))
     }
 
@@ -302,18 +405,18 @@ impl Keeper {
             }
             Ok::<_, etcd_client::Error>(())
         });
-        match sent.await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) | Err(_) => Err(End::Lost(lost(&stream.address))),
+        let Ok(Ok(())) = sent.await else { return Err(End::Lost(lost(&stream.address))) };
+        if stream.unanswered.len() >= UNANSWERED {
+            stream.stuck_since.get_or_insert_with(Instant::now);
         }
+        Ok(())
     }
 
     fn hear(&self, stream: &mut Stream, answer: &WatchResponse) -> Result<(), End> {
-        stream.last_answer = Instant::now();
-        stream.is_doubted = false;
+        stream.silence.is_answered();
         if answer.created() || answer.canceled() {
             stream.unanswered.remove(&answer.watch_id());
-            stream.stuck = 0;
+            stream.stuck_since = None;
         }
         let name = self.shared.watched(answer.watch_id());
         if answer.canceled() && (answer.created() || name.is_some()) {
@@ -362,4 +465,54 @@ fn refused(answer: &WatchResponse, address: &str) -> End {
     };
     let message = format!("etcd at {address} does not send wake-ups: {reason}");
     End::Refused(BackendError::new(kind, message).not_applied())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STEP: Duration = Duration::from_millis(250);
+
+    /// Looks at a stream after each of these times.
+    fn looks(silence: &mut Silence, now: &mut Instant, after: &[Duration]) -> Vec<Look> {
+        let look = |after: &Duration| {
+            *now += *after;
+            silence.look(*now)
+        };
+        after.iter().map(look).collect()
+    }
+
+    #[test]
+    fn a_silent_stream_is_pinged_and_given_up() {
+        let mut now = Instant::now();
+        let mut silence = Silence::new(STEP, now);
+        let seen = looks(&mut silence, &mut now, &[STEP; 5]);
+        use Look::{GiveUp, Nothing, Ping};
+        assert_eq!(seen, [Nothing, Ping, Nothing, Nothing, GiveUp]);
+    }
+
+    #[test]
+    fn an_answer_makes_up_for_all_silence() {
+        let mut now = Instant::now();
+        let mut silence = Silence::new(STEP, now);
+        for _ in 0..5 {
+            let seen = looks(&mut silence, &mut now, &[STEP; 4]);
+            assert_eq!(seen.iter().filter(|look| **look == Look::Ping).count(), 1);
+            assert!(!seen.contains(&Look::GiveUp), "{seen:?}");
+            silence.is_answered();
+        }
+    }
+
+    #[test]
+    fn a_process_that_stood_still_waits_for_the_answers_again() {
+        let mut now = Instant::now();
+        let mut silence = Silence::new(STEP, now);
+        for _ in 0..5 {
+            let seen = looks(&mut silence, &mut now, &[STEP, STEP, 10 * STEP]);
+            assert!(!seen.contains(&Look::GiveUp), "{seen:?}");
+            assert_eq!(seen.last(), Some(&Look::Ping));
+        }
+        let seen = looks(&mut silence, &mut now, &[STEP; 3]);
+        assert_eq!(seen.last(), Some(&Look::GiveUp));
+    }
 }
