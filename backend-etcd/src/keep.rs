@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use etcd_client::{GetOptions, PutOptions, Txn, TxnOp, TxnResponse};
+use etcd_client::{GetOptions, KeyValue, PutOptions, Txn, TxnOp, TxnOpResponse, TxnResponse};
 use futures_util::future::join_all;
 use lockcore::{BackendError, BackendErrorKind};
 use tokio::{
@@ -35,15 +35,22 @@ const TIDYING: Duration = Duration::from_millis(200);
 /// renewal. So there is a read before it, through the same member, and another one after it. Both
 /// need a majority. If they were in the same term, the leader made the renewal. For this, an
 /// endpoint has to be one member, so the reads compare its id as well.
+///
+/// The read after it also looks at `keys`, one for each lease, unless there are none: a key may have
+/// got another lease since it was read. Then the renewal was for nothing, and does not count.
 pub(crate) async fn refresh(
     members: &Members,
     key: &str,
     leases: &[i64],
+    keys: &[&str],
     behind: Duration,
 ) -> Result<Vec<Result<bool, BackendError>>, BackendError> {
+    let first = [key];
+    let (before, after) = (reading(&first), reading(if keys.is_empty() { &first } else { keys }));
     let mut failure = None;
     for _ in 0..ATTEMPTS {
-        let MemberReply { answer: before, member, .. } = view(members, key).await?;
+        let MemberReply { answer, member, .. } = members.call_noting(VIEWING, &before).await?;
+        let before = View::of(answer.as_ref())?;
         let answers = keep_alive(members, member, leases, behind).await;
         let is_failed = |answer: &Result<bool, _>| answer.as_ref().is_err_and(is_of_member);
         if !answers.is_empty() && answers.iter().all(is_failed) {
@@ -51,8 +58,19 @@ pub(crate) async fn refresh(
             failure = answers.into_iter().find_map(Result::err);
             continue;
         }
-        match members.ask(member, VIEWING, &reading(key)).await.and_then(View::of) {
-            Ok(after) if after == before => return Ok(answers),
+        let answer = members.ask(member, VIEWING, &after).await;
+        match answer.and_then(|answer| Ok((View::of(answer.as_ref())?, leases_of(answer)))) {
+            Ok((after, found)) if after == before => {
+                let is_left = |(number, lease): (usize, &i64)| {
+                    !keys.is_empty() && found.get(number) != Some(&Some(*lease))
+                };
+                let left: Vec<_> = leases.iter().enumerate().map(is_left).collect();
+                let count = |(answer, is_left): (Result<bool, _>, bool)| match answer {
+                    Ok(true) if is_left => Ok(false),
+                    answer => answer,
+                };
+                return Ok(answers.into_iter().zip(left).map(count).collect());
+            }
             Ok(_) => failure = Some(unsure()),
             Err(error) => {
                 members.pass_over(member);
@@ -86,7 +104,8 @@ async fn keep_alive(
 }
 
 fn unsure() -> BackendError {
-    let message = "renewing a lease: the leader of etcd may have changed meanwhile";
+    let message = "renewing a lease: the leader of etcd may have changed meanwhile, or an endpoint \
+                   is a balancer in front of several members; name each member as an endpoint";
     BackendError::new(BackendErrorKind::Unavailable, message)
 }
 
@@ -102,26 +121,37 @@ struct View {
 }
 
 impl View {
-    fn of(answer: Option<TxnResponse>) -> Result<Self, BackendError> {
-        let header = answer.as_ref().and_then(TxnResponse::header);
+    fn of(answer: Option<&TxnResponse>) -> Result<Self, BackendError> {
+        let header = answer.and_then(TxnResponse::header);
         let header = header.ok_or_else(|| error::unexpected(VIEWING))?;
         Ok(Self { member: header.member_id(), term: header.raft_term() })
     }
 }
 
-fn reading(key: &str) -> Transact {
-    Transact(Txn::new().and_then([TxnOp::get(key, Some(GetOptions::new().with_count_only()))]))
+/// A read of keys, without their values.
+fn reading(keys: &[&str]) -> Transact {
+    let get = |key: &&str| TxnOp::get(*key, Some(GetOptions::new().with_keys_only()));
+    Transact(Txn::new().and_then(keys.iter().map(get).collect::<Vec<_>>()))
 }
 
-async fn view(members: &Members, key: &str) -> Result<MemberReply<View>, BackendError> {
-    let MemberReply { answer, member, is_repeated } =
-        members.call_noting(VIEWING, &reading(key)).await?;
-    Ok(MemberReply { answer: View::of(answer)?, member, is_repeated })
+/// The lease of each key that was read. `None` for a key that is not there.
+fn leases_of(answer: Option<TxnResponse>) -> Vec<Option<i64>> {
+    let lease = |answer| match answer {
+        TxnOpResponse::Get(answer) => answer.kvs().first().map(KeyValue::lease),
+        _ => None,
+    };
+    answer.map_or_else(Vec::new, |answer| answer.op_responses().into_iter().map(lease).collect())
 }
 
-/// Renews one lease.
-async fn refresh_one(members: &Members, key: &str, lease: i64) -> Result<bool, BackendError> {
-    let mut answers = refresh(members, key, &[lease], members.share()).await?;
+/// Renews the lease of an entry, or one that has no key yet. The client may read `key`.
+async fn refresh_one(
+    members: &Members,
+    key: &str,
+    lease: i64,
+    is_of_key: bool,
+) -> Result<bool, BackendError> {
+    let keys: &[&str] = if is_of_key { &[key] } else { &[] };
+    let mut answers = refresh(members, key, &[lease], keys, members.share()).await?;
     answers.pop().unwrap_or(Ok(false))
 }
 
@@ -175,7 +205,7 @@ pub(crate) async fn ensure(
             }
             continue;
         }
-        let renewed = refresh_one(members, key, lease).await;
+        let renewed = refresh_one(members, key, lease, false).await;
         if renewed.map_err(BackendError::not_applied)? {
             return Ok(there.seconds);
         }
@@ -212,7 +242,7 @@ pub(crate) async fn keep(
     if entry.record.seconds < seconds {
         return lengthen(members, entry, seconds, count).await;
     }
-    if !refresh_one(members, &entry.key, entry.lease).await? {
+    if !refresh_one(members, &entry.key, entry.lease, true).await? {
         return Ok(false);
     }
     if entry.record.count == count {

@@ -165,7 +165,8 @@ impl<'a> Renewing<'a> {
         let entries: Vec<_> = entries.collect();
         let Some(first) = entries.first() else { return HashMap::new() };
         let leases: Vec<_> = entries.iter().map(|entry| entry.lease).collect();
-        let refresh = refresh(self.members, &first.key, &leases, self.behind);
+        let keys: Vec<_> = entries.iter().map(|entry| entry.key.as_str()).collect();
+        let refresh = refresh(self.members, &first.key, &leases, &keys, self.behind);
         let renewed = self.in_time(refresh).await;
         let renewed = renewed.unwrap_or_else(|error| vec![Err(error); leases.len()]);
         leases.into_iter().zip(renewed).collect()

@@ -7,7 +7,7 @@ use etcd_client::{
 };
 use lockcore::{
     BackendErrorKind, Mode,
-    backend::{AcquireOutcome, Backend, HoldId, ReleaseOutcome},
+    backend::{AcquireOutcome, Backend, HoldId, ReleaseOutcome, RenewOutcome, RenewRequest},
 };
 use lockcore_etcd::EtcdBackend;
 use lockcore_testkit::{EtcdCluster, poll_times};
@@ -52,6 +52,35 @@ async fn a_hold_that_grows_during_its_release_is_released() {
         assert_eq!(releasing.await.unwrap(), ReleaseOutcome::Released);
         assert!(keys(&client).await.is_empty(), "it is there after {polls} polls");
         assert!(!grows(&mut client, &seen).await, "it is there again");
+    }
+}
+
+/// A renewal that has read the hold before extends a lease that the hold has left.
+#[tokio::test]
+async fn a_hold_that_grows_during_its_renewal_is_renewed() {
+    const LASTS: i64 = 60;
+    let cluster = EtcdCluster::start(1);
+    let backend = connect(&cluster).await;
+    let mut client = cluster.client().await;
+    let held = request("order", "a");
+    enters(&backend, &held).await;
+    let renewal = [RenewRequest::new(held.name.clone(), held.hold.clone(), LEASE)];
+    for _ in 0..3 {
+        let lease = client.lease_grant(LASTS, None).await.unwrap().id();
+        let left = async || {
+            let left = cluster.client().await.lease_time_to_live(lease, None).await.unwrap();
+            left.ttl()
+        };
+        until("a part of the lease to be over", async || left().await < LASTS - 1).await;
+        let seen = stored(&mut client).await.unwrap();
+        let mut renewing = pin!(backend.renew(&renewal));
+        // It has sent the first read, at most.
+        assert!(poll_times(1, renewing.as_mut()).await.is_none());
+        let put = PutOptions::new().with_lease(lease);
+        client.put(HOLD, seen.value(), Some(put)).await.unwrap();
+        let renewed = renewing.await.unwrap();
+        assert!(matches!(renewed[..], [RenewOutcome::Renewed]), "{renewed:?}");
+        assert!(left().await >= LASTS - 1, "the lease that it has was not renewed");
     }
 }
 
