@@ -20,6 +20,7 @@ use lockcore::{
 use tokio::time::timeout;
 
 use crate::{
+    board::{Quiet, Refusal, Shared},
     decide::{Decision, decide},
     error,
     keep::{ensure, keep, tidy},
@@ -27,7 +28,7 @@ use crate::{
     members::{MemberReply, Members},
     record::{Record, seconds},
     renew::Pauses,
-    requests::{Revoke, TimeToLive, Transact},
+    requests::{KeepAlive, Revoke, TimeToLive, Transact},
     seen::{Entry, Seen, nothing_below},
 };
 
@@ -36,6 +37,10 @@ pub(crate) const TOKENS: u32 = 1 << 16;
 
 /// The remaining time of a lease that has ended, and whose key is about to be deleted.
 const ENDING: Duration = Duration::from_millis(300);
+
+/// With more holds in the way, a refused request is told the longest time that they may last, and
+/// does not look up how long each of them does.
+const LOOKUPS: usize = 4;
 
 /// The number of immediate retries. Later ones come after a pause.
 const FEW: u32 = 2;
@@ -60,6 +65,7 @@ pub(crate) fn left(seconds: i64) -> Duration {
 /// One request for a hold.
 pub(crate) struct Acquiring<'a> {
     members: &'a Arc<Members>,
+    waiters: &'a Shared,
     keys: &'a Keys,
     kind: Kind,
     request: &'a AcquireRequest,
@@ -80,13 +86,14 @@ pub(crate) struct Acquiring<'a> {
 
 impl<'a> Acquiring<'a> {
     pub(crate) fn new(
-        members: &'a Arc<Members>,
+        waiters: &'a Shared,
         keys: &'a Keys,
         kind: Kind,
         request: &'a AcquireRequest,
     ) -> Self {
         Self {
-            members,
+            members: &waiters.members,
+            waiters,
             keys,
             kind,
             request,
@@ -170,6 +177,13 @@ impl<'a> Acquiring<'a> {
     /// Repeats the decision until nothing changes between it and the write. Each change means that
     /// another client has got ahead.
     async fn decided(&mut self) -> Result<AcquireOutcome, BackendError> {
+        // Before the read, so that what is heard after it is not overlooked.
+        let quiet = self.quiet();
+        if let Some(refusal) = quiet.as_ref().and_then(Quiet::refusal)
+            && self.is_kept(&refusal).await?
+        {
+            return Ok(AcquireOutcome::Held { remaining: refusal.remaining });
+        }
         let mut seen = self.read().await?;
         let mut asks_again = true;
         loop {
@@ -184,10 +198,13 @@ impl<'a> Acquiring<'a> {
                 }
                 Decision::Blocked { by, may_queue } => {
                     let has_place = !may_queue || self.queue(&seen, &by).await?;
-                    let remaining = if has_place { self.remaining(&by).await? } else { None };
-                    match remaining {
-                        Some(remaining) => {
-                            return Ok(AcquireOutcome::Held { remaining: Some(remaining) });
+                    let left = if has_place { self.left(&by).await? } else { None };
+                    match left {
+                        Some(Left(remaining)) => {
+                            if let Some(quiet) = quiet.as_ref().filter(|_| may_queue) {
+                                self.note_refusal(&seen, remaining, quiet);
+                            }
+                            return Ok(AcquireOutcome::Held { remaining });
                         }
                         None if has_place && !asks_again => {
                             return Ok(AcquireOutcome::Held { remaining: Some(ENDING) });
@@ -208,13 +225,41 @@ impl<'a> Acquiring<'a> {
                 }
             };
             self.retries += 1;
-            if self.retries > FEW {
+            let pauses = self.retries > FEW;
+            if pauses {
                 self.pauses.pause().await;
             }
             seen = match now {
-                Some(answer) => Seen::from_answer(&answer, self.keys, self.kind)?,
-                None => self.read().await?,
+                // After a pause, it is out of date.
+                Some(answer) if !pauses => Seen::from_answer(&answer, self.keys, self.kind)?,
+                _ => self.read().await?,
             };
+        }
+    }
+
+    /// The subscription of this request, if it waits in the queue of a fair lock. A named owner may
+    /// take a hold over that nobody tells it of.
+    fn quiet(&self) -> Option<Quiet> {
+        let AcquireRequest { mode, queue, hold, .. } = self.request;
+        queue.filter(|_| *mode == Mode::Fair && !hold.is_named())?;
+        self.waiters.quiet(&self.keys.kind(self.kind), hold.id())
+    }
+
+    /// Keeps the place of a request that was refused before, without which it has to read. While
+    /// nobody wakes it, it cannot be its turn.
+    async fn is_kept(&self, refusal: &Refusal) -> Result<bool, BackendError> {
+        let is_long_enough =
+            self.request.queue.is_some_and(|queue| refusal.seconds >= seconds(queue));
+        Ok(is_long_enough && self.members.call(DOING, &KeepAlive(refusal.place)).await?)
+    }
+
+    /// Notes that the request has a place, and that it is not the first one. The first in the queue
+    /// reads whenever it asks, in case a wake-up was lost.
+    fn note_refusal(&self, seen: &Seen, remaining: Option<Duration>, quiet: &Quiet) {
+        let Some(place) = &seen.own_place else { return };
+        if seen.places.first().is_some_and(|first| first.id != place.id) {
+            let seconds = place.record.seconds;
+            quiet.note(Refusal { place: place.lease, seconds, remaining });
         }
     }
 
@@ -282,10 +327,17 @@ impl<'a> Acquiring<'a> {
         if let Some(place) = &seen.own_place {
             // Of an earlier request, or of a copy of this one whose answer was lost.
             self.has_idle_place = false;
-            // A mere renewal writes nothing.
-            self.has_written |= place.record.seconds < seconds(queue);
+            if place.lease == 0 {
+                // Somebody else has written it, for ever.
+                return Ok(true);
+            }
+            if place.record.seconds >= seconds(queue) {
+                // A renewal that the leader does not hear of costs no more than the place.
+                return self.members.call(DOING, &KeepAlive(place.lease)).await;
+            }
+            self.has_written = true;
             let is_kept = keep(self.members, place, seconds(queue), None).await?;
-            self.has_written &= had_written || is_kept;
+            self.has_written = had_written || is_kept;
             return Ok(is_kept);
         }
         let key = self.keys.place(self.kind, hold.id());
@@ -324,8 +376,21 @@ impl<'a> Acquiring<'a> {
         granted
     }
 
-    /// When the last of these ends. `None` if they have all ended.
-    async fn remaining(&self, entries: &[&Entry]) -> Result<Option<Duration>, BackendError> {
+    /// What is left of the last of these. `None` if they have all ended.
+    ///
+    /// A waiter in a queue is woken by each end, and asks again to keep its place. So it is told the
+    /// longest time that they may last, without a lookup of each.
+    async fn left(&self, entries: &[&Entry]) -> Result<Option<Left>, BackendError> {
+        if entries.iter().any(|entry| entry.lease == 0) {
+            return Ok(Some(Left(None)));
+        }
+        let queues =
+            self.request.queue.is_some() && matches!(self.request.mode, Mode::Fair | Mode::Write);
+        if queues || entries.len() > LOOKUPS {
+            let longest = entries.iter().map(|entry| entry.record.seconds).max();
+            return Ok(longest
+                .map(|seconds| Left(Some(Duration::from_secs(seconds.max(0).cast_unsigned())))));
+        }
         let questions = entries
             .iter()
             .map(|entry| async { self.members.call(DOING, &TimeToLive(entry.lease)).await });
@@ -333,6 +398,9 @@ impl<'a> Acquiring<'a> {
         for answer in join_all(questions).await {
             remaining = remaining.max(answer?.map(|lease| left(lease.left)));
         }
-        Ok(remaining)
+        Ok(remaining.map(|remaining| Left(Some(remaining))))
     }
 }
+
+/// The remaining time of a lease that exists. `None` for a key without a lease, which never ends.
+struct Left(Option<Duration>);

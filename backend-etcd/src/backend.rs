@@ -236,7 +236,7 @@ impl Backend for EtcdBackend {
         }
         check(&request.hold)?;
         let keys = self.keys(&request.name);
-        Acquiring::new(&self.inner.members, &keys, kind, request).run().await
+        Acquiring::new(self.inner.listener.waiters(), &keys, kind, request).run().await
     }
 
     async fn renew(&self, holds: &[RenewRequest]) -> Result<Vec<RenewOutcome>, BackendError> {

@@ -7,6 +7,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use etcd_client::{GetOptions, SortOrder, SortTarget, Txn, TxnOp};
@@ -83,20 +84,72 @@ pub(crate) struct Subscriber {
     number: u64,
     /// The hold that waits in the queue of a fair lock.
     queued: Option<String>,
-    pending: Mutex<bool>,
+    news: Mutex<News>,
     woken: Notify,
     /// Notified once the server has confirmed the watch.
     heard: Notify,
 }
 
+/// What a waiter has been told.
+#[derive(Default)]
+struct News {
+    /// Set if it was woken and does not know it yet.
+    is_pending: bool,
+    /// The number of times that it was woken, or may have missed a wake-up.
+    count: u64,
+    /// The last refusal, if there was no news since.
+    refusal: Option<Refusal>,
+}
+
+/// The answer to a waiter that has a place in a queue, and is not the first.
+#[derive(Clone, Debug)]
+pub(crate) struct Refusal {
+    /// The lease of the place.
+    pub(crate) place: i64,
+    /// The time for which that lease is granted.
+    pub(crate) seconds: i64,
+    pub(crate) remaining: Option<Duration>,
+}
+
 impl Subscriber {
-    fn pending(&self) -> MutexGuard<'_, bool> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    fn news(&self) -> MutexGuard<'_, News> {
+        self.news.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn wake(&self) {
-        *self.pending() = true;
+        let mut news = self.news();
+        news.is_pending = true;
+        news.forget();
+        drop(news);
         self.woken.notify_one();
+    }
+}
+
+impl News {
+    fn forget(&mut self) {
+        self.count += 1;
+        self.refusal = None;
+    }
+}
+
+/// The subscription of a waiter in a queue at a moment at which the server watches.
+pub(crate) struct Quiet {
+    subscriber: Arc<Subscriber>,
+    count: u64,
+}
+
+impl Quiet {
+    /// The last refusal, if there was no news since.
+    pub(crate) fn refusal(&self) -> Option<Refusal> {
+        self.subscriber.news().refusal.clone()
+    }
+
+    /// Notes a refusal, unless there was news since that moment.
+    pub(crate) fn note(&self, refusal: Refusal) {
+        let mut news = self.subscriber.news();
+        if news.count == self.count {
+            news.refusal = Some(refusal);
+        }
     }
 }
 
@@ -146,8 +199,8 @@ impl Shared {
         queued: Option<String>,
     ) -> Subscription {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let (pending, woken, heard) = (Mutex::default(), Notify::new(), Notify::new());
-        let subscriber = Arc::new(Subscriber { number, queued, pending, woken, heard });
+        let (news, woken, heard) = (Mutex::default(), Notify::new(), Notify::new());
+        let subscriber = Arc::new(Subscriber { number, queued, news, woken, heard });
         let name = keys.kind(kind);
         let mut board = self.board();
         let channel =
@@ -159,6 +212,16 @@ impl Shared {
             self.changed.notify_one();
         }
         Subscription { shared: self.clone(), channel: name, subscriber }
+    }
+
+    /// The subscription of a hold that waits in a queue, if the server watches.
+    pub(crate) fn quiet(&self, name: &str, hold: &str) -> Option<Quiet> {
+        let board = self.board();
+        let channel = board.channels.get(name).filter(|channel| channel.is_heard)?;
+        let is_its = |other: &&Arc<Subscriber>| other.queued.as_deref() == Some(hold);
+        let subscriber = channel.queued().find(is_its)?.clone();
+        let count = subscriber.news().count;
+        Some(Quiet { subscriber, count })
     }
 
     /// A new id for a watch.
@@ -269,6 +332,7 @@ impl Shared {
         for (name, channel) in channels {
             channel.has_missed |= channel.watch.is_some();
             (channel.watch, channel.is_heard) = (None, false);
+            channel.subscribers.iter().for_each(|subscriber| subscriber.news().forget());
             to_begin.push_back(name.clone());
         }
     }
@@ -326,7 +390,7 @@ impl Wakeups for Subscription {
     async fn woken(&mut self) -> Wakeup {
         loop {
             // A wake-up after this leaves a permit.
-            if std::mem::take(&mut *self.subscriber.pending()) {
+            if std::mem::take(&mut self.subscriber.news().is_pending) {
                 return Wakeup::Changed;
             }
             self.subscriber.woken.notified().await;
@@ -410,10 +474,38 @@ mod tests {
     }
 
     #[test]
+    fn a_refusal_is_forgotten_with_the_next_news() {
+        let shared = shared();
+        let keys = Keys::new("lockcore/", &LockName::new("order").unwrap());
+        let name = keys.kind(Kind::Lock);
+        let subscription = shared.join(keys, Kind::Lock, Some("a".to_owned()));
+        assert!(shared.quiet(&name, "a").is_none(), "nobody watches");
+        shared.changes(1);
+        shared.is_heard(&name);
+        let quiet = || shared.quiet(&name, "a").unwrap();
+        let refusal = Refusal { place: 1, seconds: 5, remaining: None };
+        assert!(quiet().refusal().is_none() && shared.quiet(&name, "b").is_none());
+        let before = quiet();
+        before.note(refusal.clone());
+        assert!(quiet().refusal().is_some());
+        subscription.subscriber.wake();
+        assert!(quiet().refusal().is_none(), "it was woken");
+        before.note(refusal.clone());
+        assert!(quiet().refusal().is_none(), "it was woken between the question and the answer");
+        quiet().note(refusal);
+        shared.lose_all();
+        assert!(shared.quiet(&name, "a").is_none());
+        shared.changes(1);
+        shared.is_heard(&name);
+        assert!(quiet().refusal().is_none(), "a wake-up may have been missed");
+    }
+
+    #[test]
     fn after_a_loss_each_is_woken_when_it_is_watched_again() {
         let shared = shared();
         let waiting = ["a", "b", "c"].map(|name| join(&shared, name));
-        let is_woken = |which: usize| std::mem::take(&mut *waiting[which].subscriber.pending());
+        let is_woken =
+            |which: usize| std::mem::take(&mut waiting[which].subscriber.news().is_pending);
         for (_, name) in begun(&shared.changes(2)) {
             shared.is_heard(&name);
         }

@@ -20,7 +20,7 @@ const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(6), Duration::from
 
 /// Settings of an [`EtcdBackend`], which [`connect`](Self::connect) makes.
 ///
-/// Each endpoint has to be one member of the same cluster. A balancer in front of several members breaks
+/// Each endpoint has to be one member of the same cluster. A balancer in front of several breaks
 /// the proof that the leader made a renewal, which takes three requests to the same member.
 ///
 /// # Examples

@@ -34,7 +34,10 @@ pub(crate) async fn inspect(
     // The caller limits how long this goes on.
     loop {
         let mut found = Found::read(members, keys, name).await?;
-        let questions = found.holds.iter().map(|entry| async move {
+        // Somebody else has written a key without a lease, which never ends.
+        let (endless, leased): (Vec<_>, Vec<_>) =
+            found.holds.iter().partition(|entry| entry.lease == 0);
+        let questions = leased.into_iter().map(|entry| async move {
             let lease = members.call(DOING, &TimeToLive(entry.lease)).await?;
             Ok::<_, BackendError>((state_of(entry), lease.map(|lease| left(lease.left))))
         });
@@ -46,6 +49,9 @@ pub(crate) async fn inspect(
                     gone.insert(state);
                 }
             }
+        }
+        if !endless.is_empty() {
+            remaining = None;
         }
         if gone.is_subset(&doubted) {
             found.holds.retain(|entry| !gone.contains(&state_of(entry)));

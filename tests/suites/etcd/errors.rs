@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use lockcore::{
-    BackendErrorKind,
-    backend::{Backend, ReleaseOutcome, RenewOutcome, RenewRequest},
+    BackendErrorKind, Mode,
+    backend::{AcquireOutcome, Backend, ReleaseOutcome, RenewOutcome, RenewRequest},
 };
 use lockcore_etcd::EtcdBackend;
 use lockcore_testkit::EtcdCluster;
@@ -124,6 +124,26 @@ async fn what_others_have_written_is_not_taken_for_a_hold() {
     assert_eq!(error.kind(), BackendErrorKind::WrongType, "{error}");
     assert!(error.to_string().contains("lockcore/order/lock/hold/x"), "{error}");
     assert!(!error.is_outcome_unknown());
+}
+
+/// Written by somebody else, and never to end.
+#[tokio::test]
+async fn a_hold_without_a_lease_is_held_until_it_is_freed_by_force() {
+    let cluster = EtcdCluster::start(1);
+    let backend = connect(&cluster).await;
+    let mut client = cluster.client().await;
+    client.put("lockcore/order/lock/hold/x", "exclusive 1 30 x", None).await.unwrap();
+    for mode in [Mode::Exclusive, Mode::Fair] {
+        let queue = (mode == Mode::Fair).then_some(LONGEST);
+        let asked = request("order", "a").mode(mode).queue(queue);
+        let outcome = backend.acquire(&asked).await.unwrap();
+        assert_eq!(outcome, AcquireOutcome::Held { remaining: None });
+        backend.release(&asked.release()).await.unwrap();
+    }
+    let state = backend.inspect(&name("order")).await.unwrap();
+    assert!(state.is_held() && state.remaining().is_none(), "{state:?}");
+    assert!(backend.force_release(&name("order")).await.unwrap());
+    enters(&backend, &request("order", "a")).await;
 }
 
 /// It takes no new holds, but current ones can still be kept and released.

@@ -7,7 +7,7 @@ use std::{
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use lockcore::{
-    Locks,
+    Lock, LockGuard, Locks, Mode,
     backend::{Backend, SubscribeRequest, Wakeups},
 };
 use lockcore_etcd::EtcdBackend;
@@ -19,72 +19,164 @@ use tokio::{
 };
 
 use crate::{
-    support::{connect, enters, name, proxy, request, soon, until},
+    support::{connect, enters, keys, name, proxy, request, soon, until},
     waiting::LONG,
 };
 
 const CLIENTS: usize = 4;
+
+/// The number of waiters of each client.
 const WAITERS: usize = 250;
 
-/// The number of requests sent to the server, as the server counts them.
+/// The number of waiters of each client in a queue, who ask all the time.
+const QUEUED: usize = 100;
+
+/// The number of requests sent to the server, as the server counts them, other than keep-alives.
 async fn requests(cluster: &EtcdCluster) -> u64 {
-    started(cluster, "").await
+    started(cluster, 0, "").await - keep_alives(cluster).await
 }
 
-/// The number of watch streams opened at the server.
+async fn keep_alives(cluster: &EtcdCluster) -> u64 {
+    started(cluster, 0, "grpc_method=\"LeaseKeepAlive\"").await
+}
+
+/// The number of watch streams opened at the first server.
 async fn watches(cluster: &EtcdCluster) -> u64 {
-    started(cluster, "grpc_method=\"Watch\"").await
+    watches_at(cluster, 0).await
 }
 
-/// The number of requests of one kind sent to the server.
-async fn started(cluster: &EtcdCluster, kind: &str) -> u64 {
-    let mut stream = TcpStream::connect(&cluster.addresses()[0]).await.unwrap();
+async fn watches_at(cluster: &EtcdCluster, member: usize) -> u64 {
+    started(cluster, member, "grpc_method=\"Watch\"").await
+}
+
+/// The number of watch streams that are open at the first server.
+async fn open_watches(cluster: &EtcdCluster) -> u64 {
+    counted(cluster, 0, "etcd_debugging_mvcc_watch_stream_total", "").await
+}
+
+/// The number of requests of one kind sent to a server.
+async fn started(cluster: &EtcdCluster, member: usize, kind: &str) -> u64 {
+    counted(cluster, member, "grpc_server_started_total", kind).await
+}
+
+/// The sum of the values of a metric whose labels contain `kind`.
+async fn counted(cluster: &EtcdCluster, member: usize, metric: &str, kind: &str) -> u64 {
+    let mut stream = TcpStream::connect(&cluster.addresses()[member]).await.unwrap();
     stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await.unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).await.unwrap();
-    let counts = text
-        .lines()
-        .filter(|line| line.starts_with("grpc_server_started_total") && line.contains(kind));
+    let counts = text.lines().filter(|line| line.starts_with(metric));
     let count = |line: &str| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap() as u64;
-    let total = counts.map(count).sum();
-    assert!(total > 0, "the server does not count");
-    total
+    let mut counts = counts.filter(|line| line.contains(kind)).map(count).peekable();
+    assert!(counts.peek().is_some(), "the server does not count");
+    counts.sum()
 }
 
-/// A thousand waiters of four clients, for ten seconds.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn those_who_wait_do_not_poll() {
-    // The holder renews, and each client asks once by itself in ten seconds.
-    const KEEPING: u64 = 2 * 2 + 2 * 4 * (CLIENTS as u64);
-    // Without records: the requests are counted.
-    let without = |backend| Locks::builder(backend).description(None).build().unwrap();
-    let cluster = EtcdCluster::start(1);
-    let holder = without(connect(&cluster).await);
-    let guard = holder.lock("order").acquire().await.unwrap();
+/// Clients without records, since requests are counted.
+fn without(backend: EtcdBackend) -> Locks {
+    Locks::builder(backend).description(None).build().unwrap()
+}
+
+/// The waiters of several clients for the same lock.
+struct Crowd {
+    holder: LockGuard,
+    waiting: JoinSet<()>,
+    /// The number of requests in ten seconds, other than keep-alives.
+    spent: u64,
+    /// The number of keep-alives in ten seconds.
+    kept: u64,
+}
+
+/// The waiters of four clients, for ten seconds.
+async fn crowd(cluster: &EtcdCluster, waiters: usize, lock: fn(&Locks) -> Lock) -> Crowd {
+    let holder = lock(&without(connect(cluster).await)).acquire().await.unwrap();
     let (mut waiting, mut clients) = (JoinSet::new(), Vec::new());
     for _ in 0..CLIENTS {
-        let backend = connect(&cluster).await;
-        let locks = without(backend.clone());
-        for _ in 0..WAITERS {
-            let lock = locks.lock("order");
+        clients.push(connect(cluster).await);
+    }
+    let locks: Vec<_> = clients.iter().cloned().map(without).collect();
+    let client = cluster.client().await;
+    let places = async || keys(&client).await.iter().filter(|key| key.contains("/wait/")).count();
+    for number in 1..=waiters {
+        for locks in &locks {
+            let lock = lock(locks);
             waiting.spawn(async move { lock.acquire().await.unwrap().release().await.unwrap() });
         }
-        clients.push(backend);
+        // One after the other, because they write their places.
+        let queued = async || [0, number * CLIENTS].contains(&places().await);
+        until("all to have a place, or none", queued).await;
     }
     until("all clients to wait", async || {
         clients.iter().all(|client| client.watches_in_use() == 1)
     })
     .await;
-    // The initial requests are over.
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    let before = requests(&cluster).await;
+    // The initial requests are over. A place is kept by a request every 1.7 s.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let before = (requests(cluster).await, keep_alives(cluster).await);
     tokio::time::sleep(Duration::from_secs(10)).await;
-    let spent = requests(&cluster).await - before;
-    assert!(spent <= KEEPING, "{spent} requests in 10 s");
-    guard.release().await.unwrap();
+    let spent = requests(cluster).await - before.0;
+    let kept = keep_alives(cluster).await - before.1;
+    assert!([0, waiters * CLIENTS].contains(&places().await), "places were lost");
+    Crowd { holder, waiting, spent, kept }
+}
+
+/// The holder renews, and each client asks once by itself in ten seconds.
+const KEEPING: u64 = 2 * 3 + 2 * 4 * (CLIENTS as u64);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn those_who_wait_do_not_poll() {
+    let cluster = EtcdCluster::start(1);
+    let crowd = crowd(&cluster, WAITERS, |locks| locks.lock("order")).await;
+    let Crowd { holder, mut waiting, spent, kept } = crowd;
+    assert!(spent <= KEEPING && kept <= 2, "{spent} requests and {kept} keep-alives in 10 s");
+    holder.release().await.unwrap();
     while let Some(waiter) = soon("everybody's turn", waiting.join_next()).await {
         waiter.unwrap();
     }
+}
+
+/// A place is kept by one keep-alive every 1.7 s. Only the first in the queue reads.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn those_who_wait_in_a_queue_only_keep_their_places() {
+    let cluster = EtcdCluster::start(1);
+    let crowd = crowd(&cluster, QUEUED, |locks| locks.fair_lock("order")).await;
+    let Crowd { holder, mut waiting, spent, kept } = crowd;
+    let most = 7 * (CLIENTS * QUEUED) as u64;
+    assert!(spent <= KEEPING, "{spent} requests in 10 s");
+    assert!(kept > 0 && kept <= most, "{kept} keep-alives in 10 s");
+    holder.release().await.unwrap();
+    for _ in 0..10 {
+        soon("the next one's turn", waiting.join_next()).await.unwrap().unwrap();
+    }
+}
+
+/// Each reader that leaves wakes the writer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_writer_does_not_look_up_every_reader() {
+    const READERS: usize = 100;
+    let cluster = EtcdCluster::start(1);
+    let reading = connect(&cluster).await;
+    let readers: Vec<_> = (0..READERS)
+        .map(|number| request("order", &format!("reader {number}")).mode(Mode::Read))
+        .collect();
+    for reader in &readers {
+        enters(&reading, reader).await;
+    }
+    let backend = connect(&cluster).await;
+    let writer = without(backend.clone()).rw_lock("order").write();
+    let writing = tokio::spawn(async move { writer.acquire().await });
+    let client = cluster.client().await;
+    until("the writer to wait", async || {
+        let keys = keys(&client).await;
+        backend.watches_in_use() == 1 && keys.iter().any(|key| key.contains("/wait/"))
+    })
+    .await;
+    for reader in &readers {
+        reading.release(&reader.release()).await.unwrap();
+    }
+    drop(soon("the writer", writing).await.unwrap().unwrap());
+    let lookups = started(&cluster, 0, "grpc_method=\"LeaseTimeToLive\"").await;
+    assert!(lookups <= READERS as u64 / 10, "{lookups} lookups");
 }
 
 /// Waits for the ends of a lock's holds.
@@ -122,6 +214,60 @@ async fn a_silent_stream_is_noticed_while_watches_come_and_go() {
     // It takes less than 6 s. The connection itself ends after 9 s.
     assert!(silent.elapsed() < Duration::from_millis(8_500), "{:?}", silent.elapsed());
     churning.abort();
+}
+
+/// A stopped member closes no connection, and nobody sends it a request.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_holder_behind_a_stopped_member_is_heard_of_within_two_seconds() {
+    let mut cluster = EtcdCluster::start(3);
+    // Without a leader, all requests would fail for a while.
+    cluster.move_leader(2).await;
+    let direct = EtcdBackend::connect(cluster.addresses()[1..].to_vec()).await.unwrap();
+    let backend = connect(&cluster).await;
+    let holder = request("order", "holder");
+    enters(&direct, &holder).await;
+    let locks = without(backend.clone());
+    let waiting = tokio::spawn(async move { locks.lock("order").acquire().await });
+    until("a waiter", async || backend.watches_in_use() == 1).await;
+    assert_eq!(watches(&cluster).await, 1);
+    // The waiter asks once more when it is watched.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    cluster.freeze(0);
+    let silent = Instant::now();
+    direct.release(&holder.release()).await.unwrap();
+    let _guard = soon("the waiter", waiting).await.unwrap().unwrap();
+    assert!(silent.elapsed() < Duration::from_secs(2), "{:?}", silent.elapsed());
+}
+
+/// A member that is cut off from the others answers pings, but hears of nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_of_a_member_that_requests_pass_over_is_replaced() {
+    let mut cluster = EtcdCluster::start(3);
+    // Without a leader, all requests would fail for a while.
+    cluster.move_leader(2).await;
+    let backend = connect(&cluster).await;
+    let mut wakeups = waits(&backend, "order").await;
+    let order = name("order");
+    cluster.freeze(0);
+    let given_up = tokio::time::timeout(Duration::from_millis(250), backend.inspect(&order)).await;
+    cluster.thaw(0);
+    assert!(given_up.is_err(), "{given_up:?}");
+    soon("the wake-up", wakeups.woken()).await;
+    assert!(watches_at(&cluster, 1).await > 0, "the stream was not opened at another member");
+}
+
+/// It is opened again for the next waiter.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_that_nobody_needs_ends() {
+    let cluster = EtcdCluster::start(1);
+    let (backend, direct) = (connect(&cluster).await, connect(&cluster).await);
+    drop(waits(&backend, "order").await);
+    until("the end of the stream", async || open_watches(&cluster).await == 0).await;
+    let holder = request("order", "holder");
+    enters(&direct, &holder).await;
+    let mut wakeups = waits(&backend, "order").await;
+    direct.release(&holder.release()).await.unwrap();
+    soon("the wake-up", wakeups.woken()).await;
 }
 
 /// The answers to its pings are there when it resumes, and are read before it decides.
