@@ -267,7 +267,7 @@ impl Attempt<'_> {
     /// The error of an attempt, depending on how far it was undone.
     fn fail(mut self, undone: Undone) -> BackendError {
         self.failures.add_doubtful(self.doubtful);
-        let error = std::mem::take(&mut self.failures).into_error(self.quorum.parts());
+        let error = std::mem::take(&mut self.failures).into_error(&self.quorum.members);
         // The caller has to ask for another hold if this one cannot count at some members.
         match undone == Undone::Everywhere && self.doubtful.is_empty() {
             true => error.not_applied(),

@@ -51,8 +51,11 @@ type ToConnect = (usize, Connect);
 /// # async fn connect() -> Result<(), lockcore::LockError> {
 /// let quorum = Quorum::builder()
 ///     .member_from(|| RedisBackend::connect("redis://a.internal"))
+///     .named("a.internal")
 ///     .member_from(|| RedisBackend::connect("redis://b.internal"))
+///     .named("b.internal")
 ///     .member_from(|| RedisBackend::connect("redis://c.internal"))
+///     .named("c.internal")
 ///     .member_timeout(Duration::from_millis(300))
 ///     .connect()
 ///     .await?;
@@ -61,7 +64,7 @@ type ToConnect = (usize, Connect);
 /// ```
 #[must_use = "a builder does nothing until `build` or `connect`"]
 pub struct QuorumBuilder {
-    members: Vec<Source>,
+    members: Vec<(Source, Option<String>)>,
     member_timeout: Duration,
     rejoin_after: Duration,
 }
@@ -88,14 +91,15 @@ impl QuorumBuilder {
     pub const MEMBER_TIMEOUTS: RangeInclusive<Duration> =
         Duration::from_millis(1)..=Duration::from_secs(1);
 
-    /// Adds a member that is connected.
+    /// Adds a member that is connected. Each member must be a store of its own: the same store twice
+    /// would have two votes.
     pub fn member(self, backend: impl Backend) -> Self {
         self.shared_member(Arc::new(backend))
     }
 
     /// Adds a member that is connected, as a trait object.
     pub fn shared_member(mut self, backend: Arc<dyn Backend>) -> Self {
-        self.members.push(Source::Connected(backend));
+        self.members.push((Source::Connected(backend), None));
         self
     }
 
@@ -111,7 +115,16 @@ impl QuorumBuilder {
             let connecting = connect();
             Box::pin(async move { Ok(Arc::new(connecting.await?) as Arc<dyn Backend>) })
         };
-        self.members.push(Source::Connects(Arc::new(connect)));
+        self.members.push((Source::Connects(Arc::new(connect)), None));
+        self
+    }
+
+    /// Names the member that was added last, for errors and logs: usually by its address, but not by
+    /// a URL with a password. Without a name, it is known by its number.
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        if let Some((_, last)) = self.members.last_mut() {
+            *last = Some(name.into());
+        }
         self
     }
 
@@ -130,7 +143,8 @@ impl QuorumBuilder {
     /// With Redis and PostgreSQL, this is the case when connections lead to another server than
     /// before: one that was restarted, or a replica that has taken over. With a store that cannot
     /// tell, such as a Redis Cluster or PostgreSQL behind a pooler, it is the case when the store
-    /// answers again after a connection error.
+    /// answers again after a request about a lock that failed with a connection error. A connection
+    /// that breaks while no such request is on its way is not noticed.
     ///
     /// While there may be holds that the member has forgotten, which is for the longest lease in
     /// use, it could help a second owner to a majority. With less than the longest lease, that is
@@ -148,10 +162,10 @@ impl QuorumBuilder {
     ///
     /// # Errors
     /// [`Configuration`](BackendErrorKind::Configuration), if there are no members or more than 63,
-    /// if one of them lacks a capability, if an option is outside of its range, or if a member was
+    /// if one of them lacks a capability, if a shared one was added twice, if an option is outside of its range, or if a member was
     /// added with [`member_from`](Self::member_from).
     pub fn build(self) -> Result<Quorum, BackendError> {
-        if self.members.iter().any(|member| matches!(member, Source::Connects(_))) {
+        if self.members.iter().any(|(source, _)| matches!(source, Source::Connects(_))) {
             return Err(configuration(
                 "a quorum with members from `member_from` is made with `connect`".into(),
             ));
@@ -208,7 +222,7 @@ impl QuorumBuilder {
                     Err(error) => failures.add(at, error),
                 }
             }
-            return Err(failures.into_error(parts).not_applied());
+            return Err(failures.into_error(&members).not_applied());
         }
         self.finish(members, tasks.into_inner())
     }
@@ -230,12 +244,23 @@ impl QuorumBuilder {
         }
         let mut connects = Vec::new();
         let mut members = Vec::with_capacity(count);
-        for (at, source) in self.members.iter().enumerate() {
-            let member = Member::new(self.member_timeout, self.rejoin_after);
+        for (at, (source, name)) in self.members.iter().enumerate() {
+            let label = match name {
+                Some(name) => format!("store {} ({name})", at + 1),
+                None => format!("store {}", at + 1),
+            };
+            let member = Member::new(label, self.member_timeout, self.rejoin_after);
             match source {
                 Source::Connected(backend) => {
                     check(backend.capabilities())
-                        .map_err(|lack| configuration(format!("store {}: {lack}", at + 1)))?;
+                        .map_err(|lack| configuration(format!("{}: {lack}", member.label())))?;
+                    if let Some(same) = self.first_of(backend).filter(|first| *first < at) {
+                        return Err(configuration(format!(
+                            "stores {} and {} are the same, so that one store would have two votes",
+                            same + 1,
+                            at + 1
+                        )));
+                    }
                     member.connected(backend.clone());
                 }
                 Source::Connects(connect) => connects.push((at, connect.clone())),
@@ -243,6 +268,14 @@ impl QuorumBuilder {
             members.push(Arc::new(member));
         }
         Ok((members, connects))
+    }
+
+    /// The first member that is this backend.
+    fn first_of(&self, backend: &Arc<dyn Backend>) -> Option<usize> {
+        self.members.iter().position(|(source, _)| match source {
+            Source::Connected(other) => std::ptr::addr_eq(Arc::as_ptr(other), Arc::as_ptr(backend)),
+            Source::Connects(_) => false,
+        })
     }
 
     fn finish(
@@ -290,7 +323,7 @@ impl Drop for Tasks {
 
 /// Tries to connect `member` until that succeeds. Reports each attempt.
 async fn keep_connecting(connect: Connect, member: Arc<Member>, attempted: impl Fn()) {
-    let mut pause = *PAUSES.start();
+    let (mut pause, of) = (*PAUSES.start(), member.label().to_owned());
     loop {
         let connected = match timeout(CONNECT_WITHIN, connect()).await {
             Ok(connected) => connected.and_then(|backend| {
@@ -306,9 +339,13 @@ async fn keep_connecting(connect: Connect, member: Arc<Member>, attempted: impl 
             }
             Err(error) => {
                 match error.is_retryable() {
-                    true => tracing::debug!(%error, "a member is not connected, will be retried"),
+                    true => {
+                        tracing::debug!(member = of, %error, "a member is not connected, will be retried");
+                    }
                     // While a majority is healthy, this is the only report of it.
-                    false => tracing::warn!(%error, "a member cannot be connected as it is set up"),
+                    false => {
+                        tracing::warn!(member = of, %error, "a member cannot be connected as it is set up");
+                    }
                 }
                 member.not_connected(error);
                 attempted();

@@ -211,7 +211,7 @@ impl Inner {
             failures.add(at, BackendError::new(BackendErrorKind::Unavailable, message));
         }
         failures.add(place.member, error);
-        Err(failures.into_error(parts).not_applied())
+        Err(failures.into_error(&self.members).not_applied())
     }
 
     /// Writes a record, or its removal, to all members. A majority has to answer.
@@ -235,7 +235,7 @@ impl Inner {
         let is_majority = round.replies().count() >= parts.majority;
         let failures = Failures::of(&round, asked.elapsed());
         round.finish();
-        if is_majority { Ok(()) } else { Err(failures.into_error(parts)) }
+        if is_majority { Ok(()) } else { Err(failures.into_error(&self.members)) }
     }
 }
 
@@ -246,7 +246,7 @@ impl Directory for Quorum {
         let Some(member) = self.inner.members.get(place.member) else {
             return Err(match start {
                 Start::At(cursor) => cursor.refused(),
-                Start::Beginning => Failures::default().into_error(self.inner.parts()),
+                Start::Beginning => Failures::default().into_error(&self.inner.members),
             });
         };
         let (names, next) = match member.names(&place.start).await {
@@ -302,7 +302,7 @@ impl Directory for Quorum {
         }
         if answers < parts.majority {
             failed.into_iter().for_each(|(at, error)| failures.add(at, error));
-            return Err(failures.into_error(parts).not_applied());
+            return Err(failures.into_error(&self.inner.members).not_applied());
         }
         let records = newest.into_iter().filter_map(|(id, (_, record))| Some((id, record?)));
         Ok(Page::new(records.collect(), None))
@@ -330,7 +330,7 @@ impl Directory for Quorum {
             }
         }
         if answers < parts.majority {
-            return Err(failures.into_error(parts).not_applied());
+            return Err(failures.into_error(&self.inner.members).not_applied());
         }
         Ok(entries)
     }

@@ -1,6 +1,6 @@
 //! The error for a request that too few members have answered.
 
-use std::{fmt::Write, time::Duration};
+use std::{fmt::Write, sync::Arc, time::Duration};
 
 use lockcore::{BackendError, BackendErrorKind};
 
@@ -31,7 +31,7 @@ impl Failures {
     }
 
     /// Adds members that may have lost their data.
-    pub(crate) fn add_rejoining(&mut self, members: MemberSet, all: &[std::sync::Arc<Member>]) {
+    pub(crate) fn add_rejoining(&mut self, members: MemberSet, all: &[Arc<Member>]) {
         for at in members.iter() {
             let left = all[at].rejoins_in().unwrap_or_default();
             let message = format!(
@@ -48,8 +48,9 @@ impl Failures {
 
     /// The error of a request that did not get a majority. Its outcome is unknown unless the caller
     /// says otherwise.
-    pub(crate) fn into_error(mut self, parts: Parts) -> BackendError {
+    pub(crate) fn into_error(mut self, all: &[Arc<Member>]) -> BackendError {
         self.0.sort_by_key(|(at, _)| *at);
+        let parts = Parts::of(all.len());
         let Parts { members, majority, .. } = parts;
         let mut message = format!(
             "no majority: {majority} of the {members} stores of the quorum are needed, and {} did \
@@ -57,8 +58,8 @@ impl Failures {
             self.0.len()
         );
         for (at, error) in &self.0 {
-            // Writing to a string does not fail.
-            let _ = write!(message, "; store {}: {error}", at + 1);
+            // The advice follows once, at the end. Writing to a string does not fail.
+            let _ = write!(message, "; {}: {}", all[*at].label(), error.message());
         }
         let error = BackendError::new(self.kind(parts), message).maybe_applied();
         match self.0.into_iter().next() {

@@ -17,7 +17,7 @@ pub(crate) async fn inspect(quorum: &Inner, name: &LockName) -> Result<LockState
     round.wait_for_prompt(GRACE).await;
     let states: Vec<_> = round.replies().map(|(_, state)| state).collect();
     if states.len() < parts.majority {
-        return Err(Failures::of(&round, start.elapsed()).into_error(parts));
+        return Err(Failures::of(&round, start.elapsed()).into_error(&quorum.members));
     }
     let silent = parts.members - states.len();
     let holder = claims(&states)

@@ -59,6 +59,8 @@ impl FromIterator<usize> for MemberSet {
 
 /// One store of the quorum.
 pub(crate) struct Member {
+    /// Its number, and its name if it has one.
+    label: String,
     /// Set once the member is connected.
     backend: OnceLock<Arc<dyn Backend>>,
     patience: Duration,
@@ -69,6 +71,10 @@ pub(crate) struct Member {
 #[derive(Debug, Default)]
 struct Health {
     late_until: Option<Instant>,
+    /// Since when it has failed, if it has not answered since.
+    failing_since: Option<Instant>,
+    /// Set if that was reported.
+    is_reported: bool,
     /// Set if it has failed with a connection error, and not answered since. This and the next
     /// field are not used for a store that can tell when it was replaced.
     is_away: bool,
@@ -91,8 +97,13 @@ impl Health {
 }
 
 impl Member {
-    pub(crate) fn new(patience: Duration, rejoin_after: Duration) -> Self {
-        Self { backend: OnceLock::new(), patience, rejoin_after, health: Mutex::default() }
+    pub(crate) fn new(label: String, patience: Duration, rejoin_after: Duration) -> Self {
+        Self { label, backend: OnceLock::new(), patience, rejoin_after, health: Mutex::default() }
+    }
+
+    /// How messages call it.
+    pub(crate) fn label(&self) -> &str {
+        &self.label
     }
 
     /// The store, if it is connected.
@@ -145,15 +156,31 @@ impl Member {
         if is_prompt {
             health.late_until = None;
         }
+        let failing_since = health.failing_since.take();
         if std::mem::take(&mut health.is_away) {
             health.back_since = Some(Instant::now());
+        }
+        let is_reported = std::mem::take(&mut health.is_reported);
+        drop(health);
+        if let Some(since) = failing_since.filter(|_| is_reported) {
+            let (member, away_for) = (&self.label, since.elapsed());
+            tracing::info!(%member, ?away_for, "a member of the quorum answers again");
         }
     }
 
     fn failed(&self, error: &BackendError) {
-        let mut health = self.health();
-        health.late_until = Some(Instant::now() + LATE);
+        let (mut health, now) = (self.health(), Instant::now());
+        health.late_until = Some(now + LATE);
         health.is_away |= error.kind() == BackendErrorKind::Connection;
+        let since = *health.failing_since.get_or_insert(now);
+        // One failure may be a broken connection, or a moment of load.
+        let is_news = now - since >= LATE && !health.is_reported;
+        health.is_reported |= is_news;
+        drop(health);
+        if is_news {
+            let member = &self.label;
+            tracing::warn!(%member, %error, "a member of the quorum does not answer");
+        }
     }
 
     /// Notes that the member took longer than a majority.
@@ -188,6 +215,7 @@ impl Member {
 impl fmt::Debug for Member {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Member")
+            .field("label", &self.label)
             .field("is_connected", &self.backend.get().is_some())
             .field("health", &self.health())
             .finish_non_exhaustive()

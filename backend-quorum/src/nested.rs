@@ -72,7 +72,7 @@ pub(crate) async fn grow(
     if !parts.blocks(tally.gone) {
         let mut failures = Failures::of(&round, start.elapsed());
         failures.add_doubtful(doubtful);
-        return Err(failures.into_error(parts));
+        return Err(failures.into_error(&quorum.members));
     }
     if tally.held < parts.majority {
         return Ok(AcquireOutcome::NotHeld);

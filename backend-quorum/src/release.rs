@@ -40,7 +40,7 @@ pub(crate) async fn release(
     let failures = Failures::of(&round, start.elapsed());
     round.finish();
     if !is_majority {
-        return Err(failures.into_error(parts));
+        return Err(failures.into_error(&quorum.members));
     }
     if request.remaining == 0 {
         quorum.doubts.forget(&request.name, &request.hold);
@@ -66,7 +66,7 @@ pub(crate) async fn force(quorum: &Inner, name: &LockName) -> Result<bool, Backe
     let failures = Failures::of(&round, start.elapsed());
     let held = round.replies().filter(|(_, was_held)| **was_held).count();
     if answers < parts.majority {
-        return Err(failures.into_error(parts));
+        return Err(failures.into_error(&quorum.members));
     }
     Ok(held > 0 && held + parts.members - answers >= parts.majority)
 }

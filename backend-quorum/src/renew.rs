@@ -62,7 +62,7 @@ pub(crate) async fn renew(
                 _ => {}
             }
         }
-        RenewOutcome::Failed(failures.into_error(parts))
+        RenewOutcome::Failed(failures.into_error(&quorum.members))
     });
     let outcomes = outcomes.collect();
     round.finish();

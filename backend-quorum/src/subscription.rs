@@ -213,7 +213,7 @@ pub(crate) async fn subscribe(
     let prompt = wakeups.prompt();
     let _ = timeout(GRACE, wakeups.subscribed(prompt)).await;
     if wakeups.listening() < parts.majority {
-        return Err(wakeups.failures(start.elapsed()).into_error(parts).not_applied());
+        return Err(wakeups.failures(start.elapsed()).into_error(&quorum.members).not_applied());
     }
     Ok(wakeups)
 }

@@ -13,11 +13,14 @@ mod critical;
 mod directory;
 mod faults;
 mod late;
+#[path = "../log.rs"]
+mod log;
 mod members;
 mod ordered;
 #[path = "../races.rs"]
 mod races;
 mod random;
+mod reports;
 mod servers;
 mod splits;
 mod tokens;

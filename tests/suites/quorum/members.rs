@@ -38,6 +38,10 @@ async fn what_cannot_be_a_quorum_is_refused_with_the_reason() {
         let made = Quorum::builder().member(store()).member_timeout(timeout).build();
         is_configuration(made, "`member_timeout` must be 1 ms to 1 s");
     }
+    // It would be as if one store had two votes.
+    let twice: Arc<dyn Backend> = Arc::new(store());
+    let members = Quorum::builder().shared_member(twice.clone()).member(store());
+    is_configuration(members.shared_member(twice).build(), "stores 1 and 3 are the same");
     let made = Quorum::builder().member_from(async || Ok(store())).build();
     is_configuration(made, "made with `connect`");
 }
