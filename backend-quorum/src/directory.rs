@@ -29,6 +29,7 @@ use crate::{
     inspect,
     member::{Member, MemberSet},
     quorum::Inner,
+    round::{About, Round},
 };
 
 /// The longest lifetime of a record.
@@ -141,7 +142,7 @@ impl Member {
             let backend = self.backend()?;
             directory_of(&*backend)?.names(start).await
         };
-        self.answer(asking).await
+        self.other_answer(asking).await
     }
 
     async fn clients(&self, start: &Start) -> Result<Page<(String, String)>, BackendError> {
@@ -149,7 +150,7 @@ impl Member {
             let backend = self.backend()?;
             directory_of(&*backend)?.clients(start).await
         };
-        self.answer(asking).await
+        self.other_answer(asking).await
     }
 
     async fn storage(
@@ -161,7 +162,7 @@ impl Member {
             let backend = self.backend()?;
             directory_of(&*backend)?.storage(name, conditions).await
         };
-        self.answer(asking).await
+        self.other_answer(asking).await
     }
 
     /// All records that this member has.
@@ -223,7 +224,7 @@ impl Inner {
     ) -> Result<(), BackendError> {
         let (parts, asked) = (self.parts(), Instant::now());
         let stored = encode(next_number(), record);
-        let mut round = self.ask(self.all(), |member| {
+        let mut round = Round::new(&self.members, self.all(), About::Other, |_, member| {
             let (id, stored) = (id.to_owned(), stored.clone());
             async move { directory_of(&*member)?.put_client(&id, &stored, lifetime).await }
         });

@@ -132,16 +132,25 @@ impl Member {
         health.not_connected = Some(error);
     }
 
-    /// Waits for an answer of this member, for as long as it may take.
+    /// Waits for an answer about something other than holds, for as long as it may take. It says
+    /// nothing about the health of the member: a store may well have the holds and, say, take no
+    /// subscriptions.
+    pub(crate) async fn other_answer<T>(
+        &self,
+        call: impl Future<Output = Result<T, BackendError>>,
+    ) -> Result<T, BackendError> {
+        let answer = timeout(self.patience, call).await;
+        answer.unwrap_or_else(|_| Err(no_answer(self.patience)))
+    }
+
+    /// Waits for an answer about holds, for as long as it may take, and notes how well the member
+    /// does.
     pub(crate) async fn answer<T>(
         &self,
         call: impl Future<Output = Result<T, BackendError>>,
     ) -> Result<T, BackendError> {
         let asked = Instant::now();
-        let answer = match timeout(self.patience, call).await {
-            Ok(answer) => answer,
-            Err(_) => Err(no_answer(self.patience)),
-        };
+        let answer = self.other_answer(call).await;
         match &answer {
             Err(error) if error.is_retryable() => self.failed(error),
             // No store was asked.

@@ -20,7 +20,7 @@ use crate::{
     nested,
     proposals::Proposals,
     release, renew,
-    round::Round,
+    round::{About, Round},
     subscription::{self, Watches},
 };
 
@@ -131,7 +131,7 @@ impl Inner {
         F: Future<Output = Result<T, BackendError>> + Send + 'static,
         T: Send + 'static,
     {
-        Round::new(&self.members, to, request)
+        Round::new(&self.members, to, About::Holds, request)
     }
 
     /// The limits that all connected members keep.

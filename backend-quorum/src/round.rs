@@ -23,6 +23,16 @@ type Call<T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send>>;
 pub(crate) struct Round<T> {
     members: Arc<[Arc<Member>]>,
     requests: Vec<Request<T>>,
+    about: About,
+}
+
+/// What requests are about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum About {
+    /// Holds: the answers show the health of the members.
+    Holds,
+    /// Something else. A member may well have the holds and, say, keep no records of clients.
+    Other,
 }
 
 enum Request<T> {
@@ -36,6 +46,7 @@ impl<T: Send + 'static> Round<T> {
     pub(crate) fn new<F>(
         members: &Arc<[Arc<Member>]>,
         to: MemberSet,
+        about: About,
         request: impl Fn(usize, Arc<dyn Backend>) -> F,
     ) -> Self
     where
@@ -49,12 +60,15 @@ impl<T: Send + 'static> Round<T> {
             let member = member.clone();
             let call = async move {
                 let call = async { call?.await };
-                member.answer(call).await
+                match about {
+                    About::Holds => member.answer(call).await,
+                    About::Other => member.other_answer(call).await,
+                }
             };
             Request::Pending(Box::pin(call))
         };
         let requests = members.iter().enumerate().map(make).collect();
-        Self { members: members.clone(), requests }
+        Self { members: members.clone(), requests, about }
     }
 
     /// Waits until `is_decided`, or until all have answered. All requests are polled at least once,
@@ -96,7 +110,7 @@ impl<T: Send + 'static> Round<T> {
             return;
         }
         let all = |round: &Self| round.pending().without(prompt) == round.pending();
-        if timeout(time, self.until(all)).await.is_err() {
+        if timeout(time, self.until(all)).await.is_err() && self.about == About::Holds {
             for slow in prompt.iter().filter(|member| self.pending().contains(*member)) {
                 self.members[slow].note_slow();
             }

@@ -180,7 +180,7 @@ fn subscribing(member: &Arc<Member>, request: &Arc<SubscribeRequest>) -> Mutex<S
     let (member, request) = (member.clone(), request.clone());
     Mutex::new(Box::pin(async move {
         let backend = member.backend();
-        member.answer(async { backend?.subscribe(&request).await }).await
+        member.other_answer(async { backend?.subscribe(&request).await }).await
     }))
 }
 

@@ -8,8 +8,9 @@ use lockcore::{
 };
 use lockcore_quorum::Quorum;
 use lockcore_testkit::{Fault, Op};
+use tokio::time::sleep;
 
-use crate::{Bench, LEASE, hold};
+use crate::{Bench, LEASE, SECOND, enters, hold, release};
 
 /// Not a connection error: after one, a member may have lost its data, and does not count for a
 /// while.
@@ -131,4 +132,20 @@ async fn a_record_that_no_majority_has_taken_is_an_error() {
     }
     let error = directory(&bench.quorum).put_client("id", "record", LEASE).await.unwrap_err();
     assert!(error.to_string().contains("no majority") && error.is_outcome_unknown(), "{error}");
+}
+
+/// A member that keeps no records may well have the holds.
+#[tokio::test(start_paused = true)]
+async fn a_failed_record_keeps_no_member_out() {
+    let bench = Bench::new(3);
+    bench.faults[2].every(Op::PutClient, Fault::Refuse(BackendErrorKind::Connection));
+    for number in 0..31 {
+        bench.quorum.put_client("id", "record", SECOND).await.unwrap();
+        enters(&bench.quorum, &format!("a:{number}")).await;
+        bench.quorum.release(&release(&format!("a:{number}"))).await.unwrap();
+        sleep(SECOND).await;
+    }
+    bench.quorum.put_client("id", "record", SECOND).await.unwrap();
+    bench.faults[1].every(Op::Acquire, Fault::Refuse(BackendErrorKind::Unavailable));
+    enters(&bench.quorum, "a:31").await;
 }

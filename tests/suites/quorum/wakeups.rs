@@ -80,6 +80,27 @@ async fn without_a_majority_of_subscriptions_there_is_an_error_in_time() {
     assert_eq!(bench.stores[0].names_in_use(), 0, "the subscription of the first is left");
 }
 
+/// A store may well take requests while it takes no subscriptions.
+#[tokio::test(start_paused = true)]
+async fn a_failed_subscription_keeps_no_member_out() {
+    let bench = Bench::new(3);
+    bench.faults[2].every(Op::Subscribe, Fault::Refuse(BackendErrorKind::Connection));
+    enters(&bench.other(), "b:1").await;
+    let locks = Locks::new(bench.quorum.clone());
+    let lock = locks.lock("a");
+    let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    for number in 0..31 {
+        sleep(SECOND).await;
+        let guard = locks.lock(format!("x:{number}")).acquire().await.unwrap();
+        guard.release().await.unwrap();
+        bench.other().renew(&[crate::renewal("b:1")]).await.unwrap();
+    }
+    bench.faults[1].every(Op::Acquire, Fault::Refuse(BackendErrorKind::Unavailable));
+    let entering = timeout(SECOND, locks.lock("y").acquire()).await;
+    entering.expect("it is kept out").unwrap().release().await.unwrap();
+    waiting.abort();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_dropped_subscription_is_gone_at_every_member() {
     let bench = Bench::new(3);
