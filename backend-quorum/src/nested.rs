@@ -9,7 +9,9 @@ use tokio::time::Instant;
 use crate::{
     acquire::GRACE,
     failure::Failures,
+    member::MemberSet,
     quorum::{Inner, Parts},
+    release,
     round::Round,
 };
 
@@ -17,7 +19,7 @@ use crate::{
 #[derive(Debug, Default)]
 struct Tally {
     tokens: Vec<FencingToken>,
-    gone: usize,
+    gone: MemberSet,
     /// The members where another owner has the lock, out of those where the hold is gone.
     held: usize,
 }
@@ -25,11 +27,11 @@ struct Tally {
 impl Tally {
     fn of(round: &Round<AcquireOutcome>) -> Self {
         let mut tally = Self::default();
-        for (_, outcome) in round.replies() {
+        for (at, outcome) in round.replies() {
             match outcome.token() {
                 Some(token) => tally.tokens.push(token),
                 None => {
-                    tally.gone += 1;
+                    tally.gone = tally.gone.with(MemberSet::of(at));
                     tally.held += usize::from(matches!(outcome, AcquireOutcome::Held { .. }));
                 }
             }
@@ -39,7 +41,7 @@ impl Tally {
     }
 
     fn is_decided(&self, parts: Parts) -> bool {
-        self.tokens.len() >= parts.majority || parts.blocks(self.gone)
+        self.tokens.len() >= parts.majority || parts.blocks(self.gone.len())
     }
 }
 
@@ -69,11 +71,12 @@ pub(crate) async fn grow(
         round.finish();
         return Ok(AcquireOutcome::Acquired { token: token.unwrap_or(*middle) });
     }
-    if !parts.blocks(tally.gone) {
+    if !parts.blocks(tally.gone.len()) {
         let mut failures = Failures::of(&round, start.elapsed());
         failures.add_doubtful(doubtful);
         return Err(failures.into_error(&quorum.members));
     }
+    release::clear(quorum, name, hold, tally.gone);
     if tally.held < parts.majority {
         return Ok(AcquireOutcome::NotHeld);
     }

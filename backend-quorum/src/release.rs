@@ -1,10 +1,10 @@
 //! Releases, by the holder and by force.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use lockcore::{
     BackendError, LockName,
-    backend::{ReleaseOutcome, ReleaseRequest},
+    backend::{Backend, HoldId, ReleaseOutcome, ReleaseRequest},
 };
 use tokio::time::Instant;
 
@@ -52,6 +52,21 @@ pub(crate) async fn release(
     })
 }
 
+/// Releases what is left of a hold that no majority has any more, in the background: nobody else
+/// does, and it keeps others out. The members in `gone` have nothing of it.
+pub(crate) fn clear(quorum: &Inner, name: &LockName, hold: &HoldId, gone: MemberSet) {
+    // None of its requests may be sent after this.
+    quorum.doubts.recall(name, hold);
+    quorum.doubts.forget(name, hold);
+    let mut request = ReleaseRequest::new(name.clone(), hold.clone());
+    request.is_undo = true;
+    let clear = |member: Arc<dyn Backend>| {
+        let request = request.clone();
+        async move { member.release(&request).await }
+    };
+    quorum.ask(quorum.all().without(gone), clear).send();
+}
+
 /// Frees `name` at all members. Returns `true` if a majority may have had a hold.
 pub(crate) async fn force(quorum: &Inner, name: &LockName) -> Result<bool, BackendError> {
     let (parts, start) = (quorum.parts(), Instant::now());
@@ -59,8 +74,8 @@ pub(crate) async fn force(quorum: &Inner, name: &LockName) -> Result<bool, Backe
         let name = name.clone();
         async move { member.force_release(&name).await }
     });
-    // A forced release ends any hold that it finds, so none of its requests may arrive after the
-    // answer: the next holder would lose its part.
+    // A forced release ends any hold that it finds, so none of its requests should arrive after the
+    // answer: the next holder would lose its part. At a member that does not answer at all, one may.
     round.until(|_| false).await;
     let answers = round.replies().count();
     let failures = Failures::of(&round, start.elapsed());

@@ -13,6 +13,7 @@ use crate::{
     failure::Failures,
     member::MemberSet,
     quorum::{Inner, Parts},
+    release,
     round::Round,
 };
 
@@ -50,7 +51,9 @@ pub(crate) async fn renew(
         if tally.renewed >= parts.majority {
             return RenewOutcome::Renewed;
         }
-        if parts.blocks(tally.gone) {
+        if parts.blocks(tally.gone.len()) {
+            let RenewRequest { name, hold, .. } = &holds[index];
+            release::clear(quorum, name, hold, tally.gone);
             return RenewOutcome::NotHeld;
         }
         let mut failures = Failures::of(&round, waited);
@@ -88,7 +91,7 @@ fn lacking() -> BackendError {
 #[derive(Debug, Default)]
 struct Tally {
     renewed: usize,
-    gone: usize,
+    gone: MemberSet,
 }
 
 impl Tally {
@@ -99,7 +102,7 @@ impl Tally {
                 // An old request may end it there.
                 Some(RenewOutcome::Renewed) if doubtful.contains(at) => {}
                 Some(RenewOutcome::Renewed) => tally.renewed += 1,
-                Some(RenewOutcome::NotHeld) => tally.gone += 1,
+                Some(RenewOutcome::NotHeld) => tally.gone = tally.gone.with(MemberSet::of(at)),
                 _ => {}
             }
         }
@@ -107,6 +110,6 @@ impl Tally {
     }
 
     fn is_decided(&self, parts: Parts) -> bool {
-        self.renewed >= parts.majority || parts.blocks(self.gone)
+        self.renewed >= parts.majority || parts.blocks(self.gone.len())
     }
 }

@@ -4,7 +4,7 @@ use std::{
     future::poll_fn,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
@@ -93,6 +93,12 @@ impl<T: Send + 'static> Round<T> {
                 *request = Request::Answered(answer);
             }
         }
+    }
+
+    /// Makes the requests in the background. Each is on its way when this returns.
+    pub(crate) fn send(mut self) {
+        self.poll(&mut Context::from_waker(Waker::noop()));
+        self.finish();
     }
 
     /// Lets the members that have not answered yet do so in the background, for as long as an

@@ -154,6 +154,38 @@ async fn a_hold_is_lost_when_more_than_a_minority_says_so_and_not_before() {
     assert!(matches!(outcomes.as_slice(), [RenewOutcome::NotHeld]), "{outcomes:?}");
 }
 
+/// Nobody asks for a hold that is lost any more, so nobody else would free what is left of it.
+#[tokio::test(start_paused = true)]
+async fn what_is_left_of_a_lost_hold_keeps_nobody_out() {
+    for op in [Op::Renew, Op::Acquire] {
+        let bench = Bench::new(3);
+        bench.faults[2].next(Op::Acquire, Fault::Refuse(BackendErrorKind::Unavailable));
+        enters(&bench.quorum, "a:1").await;
+        bench.stores[1].force_release(&name()).await.unwrap();
+        match op {
+            Op::Renew => {
+                let renewed = bench.quorum.renew(&[renewal("a:1")]).await.unwrap();
+                assert!(matches!(renewed[..], [RenewOutcome::NotHeld]), "{renewed:?}");
+            }
+            _ => {
+                let grown = bench.quorum.acquire(&request("a:1").count(2)).await.unwrap();
+                assert_eq!(grown, AcquireOutcome::NotHeld);
+            }
+        }
+        let free = async {
+            while owner_at(&bench.stores[0]).await.is_some() {
+                sleep(MS).await
+            }
+        };
+        timeout(SECOND, free).await.expect("its last part stays");
+        let (other, faults) = crate::client(&bench.stores);
+        faults[1].every(Op::Acquire, Fault::Refuse(BackendErrorKind::Unavailable));
+        enters(&other, "b:1").await;
+        sleep(SECOND).await;
+        assert_eq!(owner_at(&bench.stores[0]).await.as_deref(), Some("b:1"));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_batch_of_renewals_is_one_request_to_each_member() {
     let bench = Bench::new(3);
