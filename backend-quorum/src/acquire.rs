@@ -22,11 +22,12 @@ use lockcore::{
 use tokio::time::Instant;
 
 use crate::{
+    doubts::Fate,
     failure::Failures,
-    member::MemberSet,
+    member::{Member, MemberSet},
     proposals::last_of,
     quorum::{Inner, Parts},
-    round::Round,
+    round::{Call, Round},
     split,
 };
 
@@ -49,15 +50,14 @@ struct Tally {
     /// For each member that has refused, the time after which it will be free.
     held: Vec<Option<Duration>>,
     pending: usize,
-    /// The pending members that were not late recently.
-    prompt: usize,
+    /// The pending members that have answered their last request.
+    healthy: usize,
 }
 
 impl Tally {
     fn of(quorum: &Inner, round: &Round<AcquireOutcome>) -> Self {
-        let (pending, prompt) = (round.pending(), round.pending_prompt());
-        let (pending, prompt) = (pending.len(), prompt.len());
-        let mut tally = Self { pending, prompt, ..Self::default() };
+        let (pending, healthy) = (round.pending().len(), round.pending_healthy().len());
+        let mut tally = Self { pending, healthy, ..Self::default() };
         for (at, outcome) in round.replies() {
             match (outcome.token(), outcome) {
                 (Some(token), _) if quorum.members[at].rejoins_in().is_none() => {
@@ -74,10 +74,11 @@ impl Tally {
 
     fn is_decided(&self, Parts { majority, .. }: Parts) -> bool {
         let (grants, answered) = (self.grants.len(), self.answered());
-        // A refusal means that another client competes for the lock, and waiting for a late member
-        // would keep that client out as well. But it takes the answers of a majority to tell a
-        // refusal from a failure.
-        let awaited = if self.held.is_empty() { self.pending } else { self.prompt };
+        // A refusal may mean that another client competes for the lock, and waiting for a member
+        // that fails would keep that client out as well. A late member may be the last one of a
+        // majority, if a refusal is only a part that somebody has left. It takes the answers of a
+        // majority to tell a refusal from a failure.
+        let awaited = if self.held.is_empty() { self.pending } else { self.healthy };
         let is_refused = answered >= majority || answered + self.pending < majority;
         grants >= majority || grants + awaited < majority && is_refused
     }
@@ -126,16 +127,22 @@ pub(crate) async fn acquire(
     let AcquireRequest { name, hold, lease, tokens, .. } = request;
     let (parts, start) = (quorum.parts(), Instant::now());
     let first = quorum.doubts.token_of(name, hold);
-    quorum.doubts.recall(name, hold);
+    quorum.doubts.recall_counting(name, hold);
     if let Some(first) = first {
         // At once, because this future may be dropped before it knows more.
         quorum.doubts.note_token(name, hold, *lease, first);
     }
-    let doubtful = quorum.doubts.of(name, hold, Duration::ZERO);
+    let leaving = quorum.doubts.leaving(name, hold);
+    let doubtful = quorum.doubts.of(name, hold, Duration::ZERO).without(leaving.members());
     let proposal = quorum.proposals.next(*tokens);
     let proposing = Arc::new(request.clone().least_token(Some(proposal)));
-    let mut round =
-        quorum.ask(quorum.all().without(doubtful), |member| ask(member, proposing.clone()));
+    let mut round = quorum.ask_each(quorum.all().without(doubtful), |at, member| {
+        let (leaving, request) = (leaving.clone(), proposing.clone());
+        async move {
+            leaving.left(at).await?;
+            ask(member, request).await
+        }
+    });
     round.until(|round| Tally::of(quorum, round).is_decided(parts)).await;
     round.wait_for_prompt(GRACE.min(*lease / 10)).await;
     let (tally, unsure) = (Tally::of(quorum, &round), round.unsure());
@@ -146,16 +153,31 @@ pub(crate) async fn acquire(
         }
     }
     let granted = tally.granted();
-    let attempt = Attempt { quorum, request, first, tally, granted, unsure, doubtful, failures };
+    let mut attempt = Attempt {
+        quorum,
+        request,
+        first,
+        tally,
+        granted,
+        unsure,
+        is_late: false,
+        doubtful,
+        failures,
+    };
     if attempt.tally.token(parts).is_none() {
-        // Before the requests are dropped, because from then on they may be undone at any time.
-        quorum.doubts.note(name, hold, Duration::ZERO, unsure);
-        drop(round);
-        return attempt.refuse(start.elapsed()).await;
+        attempt.unsure = unsure.without(round.pending());
+        quorum.doubts.note(name, hold, Duration::ZERO, attempt.unsure);
+        let rest = round.go_on(leaving.members(), |at, member, answer| {
+            let watches = quorum.watches.clone();
+            give_back(member, answer, proposing.clone(), move |request| {
+                watches.also_granted(&request.name, &request.hold, MemberSet::of(at));
+            })
+        });
+        return attempt.refuse(rest, start.elapsed()).await;
     }
     quorum.doubts.note(name, hold, *lease, doubtful.with(unsure.without(round.pending())));
     // Late members belong to the hold as well.
-    quorum.doubts.finish(name, hold, *lease, round);
+    quorum.doubts.finish(name, hold, *lease, (round, Fate::Counts));
     attempt.settle().await
 }
 
@@ -170,6 +192,8 @@ struct Attempt<'a> {
     granted: MemberSet,
     /// The members whose request may have an effect later.
     unsure: MemberSet,
+    /// Set if what other members grant later is given back in the background.
+    is_late: bool,
     /// The members that were not asked.
     doubtful: MemberSet,
     failures: Failures,
@@ -230,17 +254,30 @@ impl Attempt<'_> {
         behind.without(round.replies().map(|(at, _)| at).collect())
     }
 
-    /// Undoes the grants, since they are no majority.
-    async fn refuse(mut self, took: Duration) -> Result<AcquireOutcome, BackendError> {
+    /// Undoes the grants, since they are no majority. The `rest` of them is given back.
+    async fn refuse(
+        mut self,
+        rest: Round<AcquireOutcome>,
+        took: Duration,
+    ) -> Result<AcquireOutcome, BackendError> {
         let (quorum, request) = (self.quorum, self.request);
+        let AcquireRequest { name, hold, .. } = request;
         let granted = self.granted;
-        if self.tally.held.is_empty() || self.tally.answered() < quorum.parts().majority {
+        self.is_late = !rest.pending().is_empty();
+        let is_failure =
+            self.tally.held.is_empty() || self.tally.answered() < quorum.parts().majority;
+        if !is_failure {
+            // Before more is granted.
+            quorum.watches.answered(name, hold, granted);
+        }
+        quorum.doubts.finish(name, hold, Duration::ZERO, (rest, Fate::IsGivenBack));
+        if is_failure {
             self.failures.add_rejoining(self.tally.rejoining, &quorum.members);
             let undone = self.undo().await;
             return Err(self.fail(undone));
         }
         let is_shut_out = self.is_shut_out();
-        quorum.watches.answered(&request.name, &request.hold, granted);
+        self.ask_doubtful();
         let undone = self.undo().await;
         // If a part of the hold stays somewhere, the caller has to undo it as well.
         if is_shut_out || undone == Undone::InPart {
@@ -252,16 +289,26 @@ impl Attempt<'_> {
         Ok(AcquireOutcome::Held { remaining: self.tally.remaining(quorum) })
     }
 
-    /// Returns `true` if members that are no longer asked, because of an old request for this hold,
-    /// might grant another hold, so that this one should give way. This is reported as an error, so
-    /// it is not done for every attempt while members are slow, each of which might leave such a
-    /// request.
+    /// Returns `true` if members that answer again are no longer asked, because of an old request
+    /// for this hold. They would grant another hold, so this one should give way. This is reported
+    /// as an error, so it is not done for every attempt while members are slow, each of which might
+    /// leave such a request.
     fn is_shut_out(&self) -> bool {
-        let Self { quorum, request, tally, doubtful, .. } = self;
-        let able = doubtful.iter().filter(|at| quorum.members[*at].is_prompt()).count();
-        able > 0
-            && tally.grants.len() + able >= quorum.parts().majority
-            && quorum.doubts.is_old(&request.name, &request.hold)
+        let Self { quorum, request, doubtful, .. } = self;
+        let mut able = doubtful.iter().filter(|at| !quorum.members[*at].is_failing());
+        able.next().is_some() && quorum.doubts.is_old(&request.name, &request.hold)
+    }
+
+    /// Undoes the old requests once more, in the background. The answers tell which members are back.
+    fn ask_doubtful(&self) {
+        let Self { quorum, request, doubtful, .. } = self;
+        if !doubtful.is_empty() {
+            let ask = |member: Arc<dyn Backend>| {
+                let undo = request.undo();
+                async move { member.release(&undo).await }
+            };
+            quorum.ask(*doubtful, ask).send();
+        }
     }
 
     /// The error of an attempt, depending on how far it was undone.
@@ -278,11 +325,12 @@ impl Attempt<'_> {
     /// Releases the hold where it was granted or may have been.
     async fn undo(&mut self) -> Undone {
         let AcquireRequest { name, hold, .. } = self.request;
-        self.quorum.doubts.recall(name, hold);
+        self.quorum.doubts.recall_counting(name, hold);
         let granted = self.granted;
         let to = granted.with(self.unsure);
+        let is_certain = self.unsure.is_empty() && !self.is_late;
         if to.is_empty() {
-            return Undone::Everywhere;
+            return if is_certain { Undone::Everywhere } else { Undone::WhereGranted };
         }
         let mut round = self.quorum.ask_each(to, |at, member| {
             // Where it was granted, no request is on its way any more, and it may be requested
@@ -305,7 +353,7 @@ impl Attempt<'_> {
         round.finish();
         match () {
             () if !granted.without(undone).is_empty() => Undone::InPart,
-            () if self.unsure.is_empty() => Undone::Everywhere,
+            () if is_certain => Undone::Everywhere,
             () => Undone::WhereGranted,
         }
     }
@@ -333,6 +381,30 @@ async fn ask(
             let message = "an outermost acquisition was answered as another one";
             Err(BackendError::new(BackendErrorKind::Protocol, message))
         }
+    }
+}
+
+/// Waits for the answer to a refused request, and releases what it has granted, so that the hold
+/// can be asked for again. After an error, the member is in doubt unless it had no effect.
+async fn give_back(
+    member: Arc<Member>,
+    answer: Call<AcquireOutcome>,
+    request: Arc<AcquireRequest>,
+    granted: impl FnOnce(&AcquireRequest),
+) -> Result<AcquireOutcome, BackendError> {
+    let answer = answer.await;
+    let release = match &answer {
+        Ok(outcome) if outcome.token().is_some() => {
+            granted(&request);
+            request.release()
+        }
+        Err(error) if error.is_outcome_unknown() => request.undo(),
+        _ => return answer,
+    };
+    let releasing = async { member.backend()?.release(&release).await };
+    match (member.answer(releasing).await, answer) {
+        (Ok(_), Ok(_)) => Ok(AcquireOutcome::Held { remaining: None }),
+        (_, Err(error)) | (Err(error), _) => Err(error.maybe_applied()),
     }
 }
 

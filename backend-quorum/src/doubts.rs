@@ -10,21 +10,18 @@ use std::{
 };
 
 use lockcore::{
-    FencingToken, LockName,
+    BackendError, FencingToken, LockName,
     backend::{AcquireOutcome, HoldId},
 };
-use tokio::{task::AbortHandle, time::Instant};
+use tokio::{sync::watch, task::AbortHandle, time::Instant};
 
-use crate::{member::MemberSet, round::Round};
+use crate::{failure::doubtful, member::MemberSet, round::Round};
 
 /// How long a doubt is kept beyond the life of its hold.
 const KEEP: Duration = Duration::from_secs(60);
 
 /// A waiter with an older doubt should ask for another hold.
 const OLD: Duration = Duration::from_secs(5);
-
-/// With fewer doubts than this, doubts that are over are not cleaned up.
-const FEW: usize = 64;
 
 /// The members at which a request for a hold was left without an answer, and the tokens of holds for
 /// which a member may have issued another one.
@@ -37,31 +34,58 @@ pub(crate) struct Doubts(Mutex<Notes>);
 
 #[derive(Debug, Default)]
 struct Notes {
-    doubts: HashMap<(LockName, HoldId), Doubt>,
-    /// The number of doubts at which the next clean-up is due.
-    enough: usize,
+    doubts: HashMap<Key, Doubt>,
+    /// When the next clean-up is due.
+    clean_at: Option<Instant>,
 }
 
+type Key = (LockName, HoldId);
+
 struct Doubt {
-    members: MemberSet,
+    /// The members that never answered a request.
+    stuck: MemberSet,
     /// Since when there have been such members.
     since: Instant,
     /// The token of the hold, if that of a member might be another one.
     token: Option<FencingToken>,
     until: Instant,
-    late: Option<Late>,
+    /// The requests that may be answered yet.
+    late: Vec<Late>,
 }
 
-/// The rest of a round that was decided without it: acquisitions of a hold that counts. Their
-/// answers are trusted, because they were not given up.
+/// The rest of a round that was decided without it. Its answers are trusted, because the requests
+/// were not given up.
 struct Late {
+    fate: Fate,
     requests: Arc<Requests>,
+    rest: watch::Sender<Rest>,
     task: AbortHandle,
+}
+
+/// What follows from the answers to late requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// The hold counts, and the answers count for it.
+    Counts,
+    /// The hold was refused, and the requests include the release of what is granted.
+    IsGivenBack,
+}
+
+/// How far late requests are.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rest {
+    pending: MemberSet,
+    /// The members that did not answer in time.
+    stuck: MemberSet,
 }
 
 type Requests = Mutex<Option<Round<AcquireOutcome>>>;
 
 impl Late {
+    fn pending(&self) -> MemberSet {
+        self.rest.borrow().pending
+    }
+
     /// Drops the requests now, rather than at some later time.
     fn recall(self) {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -69,19 +93,36 @@ impl Late {
     }
 }
 
+/// The members that still have to answer refused requests for a hold.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Leaving(Vec<watch::Receiver<Rest>>);
+
+impl Leaving {
+    pub(crate) fn members(&self) -> MemberSet {
+        self.0.iter().fold(MemberSet::default(), |all, rest| all.with(rest.borrow().pending))
+    }
+
+    /// Waits until `member` has nothing of the hold any more, so that it can be asked for it again.
+    pub(crate) async fn left(mut self, member: usize) -> Result<(), BackendError> {
+        for rest in &mut self.0 {
+            let is_over = rest.wait_for(|rest| !rest.pending.contains(member)).await;
+            match is_over {
+                Ok(rest) if !rest.stuck.contains(member) => {}
+                // It is in doubt, or the hold was released meanwhile.
+                Ok(_) | Err(_) => return Err(doubtful().maybe_applied()),
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Doubts {
     /// Notes that some `members` may still carry out a request for `hold`, which is in use for the
     /// next `time`.
     pub(crate) fn note(&self, name: &LockName, hold: &HoldId, time: Duration, members: MemberSet) {
-        if members.is_empty() {
-            return;
+        if !members.is_empty() {
+            self.add(name, hold, time, |doubt| doubt.add(members));
         }
-        self.add(name, hold, time, |doubt| {
-            if doubt.members.is_empty() {
-                doubt.since = Instant::now();
-            }
-            doubt.members = doubt.members.with(members);
-        });
     }
 
     /// Notes the token of `hold`, which is in use for the next `time`. Members may have issued other
@@ -98,7 +139,6 @@ impl Doubts {
 
     fn add(&self, name: &LockName, hold: &HoldId, time: Duration, to: impl FnOnce(&mut Doubt)) {
         let mut notes = self.lock();
-        notes.clean();
         let doubt = notes.doubts.entry((name.clone(), hold.clone())).or_default();
         to(doubt);
         doubt.keep_for(time);
@@ -110,62 +150,67 @@ impl Doubts {
         self: &Arc<Self>,
         name: &LockName,
         hold: &HoldId,
-        lease: Duration,
-        round: Round<AcquireOutcome>,
+        time: Duration,
+        (round, fate): (Round<AcquireOutcome>, Fate),
     ) {
         let pending = round.pending();
         if pending.is_empty() {
             return;
         }
-        self.note(name, hold, lease, pending);
         let (requests, key) = (Arc::new(Mutex::new(Some(round))), (name.clone(), hold.clone()));
-        let mut notes = self.lock();
-        let Some(doubt) = notes.doubts.get_mut(&key) else { return };
         let (doubts, own) = (self.clone(), requests.clone());
-        let task = tokio::spawn(async move {
-            poll_fn(|context| doubts.poll_late(&own, pending, &key, context)).await;
+        let (rest, _) = watch::channel(Rest { pending, stuck: MemberSet::default() });
+        // The task cannot miss its entry, which it looks up under the same lock.
+        self.add(name, hold, time, |doubt| {
+            let task = tokio::spawn(async move {
+                poll_fn(|context| doubts.poll_late(&own, &key, context)).await;
+            });
+            doubt.late.push(Late { fate, requests, rest, task: task.abort_handle() });
         });
-        doubt.late = Some(Late { requests, task: task.abort_handle() });
     }
 
-    /// Clears the doubt about each of the `asked` members that has answered.
-    fn poll_late(
-        &self,
-        late: &Arc<Requests>,
-        asked: MemberSet,
-        key: &(LockName, HoldId),
-        context: &mut Context<'_>,
-    ) -> Poll<()> {
+    /// Clears the doubt about each member that has answered.
+    fn poll_late(&self, late: &Arc<Requests>, key: &Key, context: &mut Context<'_>) -> Poll<()> {
         let mut round = late.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(requests) = round.as_mut() else { return Poll::Ready(()) };
         requests.poll(context);
-        let certain = asked.without(requests.unsure());
-        let is_over = requests.pending().is_empty();
-        if is_over {
+        let pending = requests.pending();
+        let stuck = requests.unsure().without(pending);
+        if pending.is_empty() {
             *round = None;
         }
         // The two must not be locked together.
         drop(round);
         let mut notes = self.lock();
-        let is_own = |own: &Late| Arc::ptr_eq(&own.requests, late);
         if let Some(doubt) = notes.doubts.get_mut(key)
-            && doubt.late.as_ref().is_some_and(is_own)
+            && let Some(at) = doubt.late.iter().position(|own| Arc::ptr_eq(&own.requests, late))
         {
-            doubt.members = doubt.members.without(certain);
-            if is_over {
-                doubt.late = None;
+            doubt.add(stuck);
+            doubt.late[at].rest.send_replace(Rest { pending, stuck });
+            if pending.is_empty() {
+                doubt.late.swap_remove(at);
             }
             if doubt.is_over() {
                 notes.doubts.remove(key);
             }
         }
-        if is_over { Poll::Ready(()) } else { Poll::Pending }
+        if pending.is_empty() { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Gives up the requests that [`finish`](Self::finish) waits for, and forgets the token: the hold
-    /// is over or about to be acquired again, and none of its requests may be sent after its release.
+    /// Gives up the requests that [`finish`](Self::finish) waits for: the hold is over, and none of
+    /// them may be sent after its release.
     pub(crate) fn recall(&self, name: &LockName, hold: &HoldId) {
-        let late = {
+        self.recall_some(name, hold, |_| true);
+    }
+
+    /// The same for those that count for the hold, because it is about to be undone or acquired
+    /// again. Also forgets the token.
+    pub(crate) fn recall_counting(&self, name: &LockName, hold: &HoldId) {
+        self.recall_some(name, hold, |late| late.fate == Fate::Counts);
+    }
+
+    fn recall_some(&self, name: &LockName, hold: &HoldId, is_recalled: impl Fn(&Late) -> bool) {
+        let recalled: Vec<_> = {
             let mut notes = self.lock();
             if notes.doubts.is_empty() {
                 return;
@@ -173,15 +218,16 @@ impl Doubts {
             let key = (name.clone(), hold.clone());
             let Some(doubt) = notes.doubts.get_mut(&key) else { return };
             doubt.token = None;
-            let late = doubt.late.take();
+            let recalled: Vec<_> = doubt.late.extract_if(.., |late| is_recalled(late)).collect();
+            for late in &recalled {
+                doubt.add(late.pending());
+            }
             if doubt.is_over() {
                 notes.doubts.remove(&key);
             }
-            late
+            recalled
         };
-        if let Some(late) = late {
-            late.recall();
-        }
+        recalled.into_iter().for_each(Late::recall);
     }
 
     /// The members whose grants to `hold` do not count. Remembered for longer, since the hold is in
@@ -195,7 +241,20 @@ impl Doubts {
             return MemberSet::default();
         };
         doubt.keep_for(time);
-        doubt.members
+        doubt.members()
+    }
+
+    /// The members that can be asked for `hold` again once they have answered what was refused.
+    pub(crate) fn leaving(&self, name: &LockName, hold: &HoldId) -> Leaving {
+        let notes = self.lock();
+        if notes.doubts.is_empty() {
+            return Leaving::default();
+        }
+        let Some(doubt) = notes.doubts.get(&(name.clone(), hold.clone())) else {
+            return Leaving::default();
+        };
+        let leaving = doubt.late.iter().filter(|late| late.fate == Fate::IsGivenBack);
+        Leaving(leaving.map(|late| late.rest.subscribe()).collect())
     }
 
     /// The token of `hold`, if a member may have issued another one.
@@ -211,7 +270,7 @@ impl Doubts {
     pub(crate) fn is_old(&self, name: &LockName, hold: &HoldId) -> bool {
         let notes = self.lock();
         let doubt = notes.doubts.get(&(name.clone(), hold.clone()));
-        doubt.is_some_and(|doubt| doubt.since.elapsed() > OLD)
+        doubt.is_some_and(|doubt| !doubt.stuck.is_empty() && doubt.since.elapsed() > OLD)
     }
 
     /// Forgets a hold that is over.
@@ -223,45 +282,64 @@ impl Doubts {
     }
 
     fn lock(&self) -> MutexGuard<'_, Notes> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut notes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        notes.clean();
+        notes
     }
 }
 
 impl Notes {
-    /// Forgets doubts that are over, whenever there are twice as many as were left the last time.
+    /// Forgets doubts that are over, from time to time.
     fn clean(&mut self) {
-        if self.doubts.len() < self.enough.max(FEW) {
+        if self.doubts.is_empty() {
             return;
         }
         let now = Instant::now();
-        self.doubts.retain(|_, doubt| doubt.until > now);
-        self.enough = self.doubts.len() * 2;
-        self.doubts.shrink_to(self.enough.max(FEW));
+        match self.clean_at {
+            Some(due) if due > now => {}
+            Some(_) => {
+                self.doubts.retain(|_, doubt| doubt.until > now);
+                self.doubts.shrink_to(self.doubts.len() * 2);
+                self.clean_at = (!self.doubts.is_empty()).then_some(now + KEEP);
+            }
+            None => self.clean_at = Some(now + KEEP),
+        }
     }
 }
 
 impl Default for Doubt {
     fn default() -> Self {
-        let now = Instant::now();
-        Self { members: MemberSet::default(), token: None, since: now, until: now, late: None }
+        let (stuck, now) = (MemberSet::default(), Instant::now());
+        Self { stuck, token: None, since: now, until: now, late: Vec::new() }
     }
 }
 
 impl Doubt {
+    fn add(&mut self, stuck: MemberSet) {
+        if self.stuck.is_empty() {
+            self.since = Instant::now();
+        }
+        self.stuck = self.stuck.with(stuck);
+    }
+
+    fn members(&self) -> MemberSet {
+        self.late.iter().fold(self.stuck, |all, late| all.with(late.pending()))
+    }
+
     fn keep_for(&mut self, time: Duration) {
         self.until = self.until.max(Instant::now() + time + KEEP);
     }
 
     fn is_over(&self) -> bool {
-        self.members.is_empty() && self.token.is_none()
+        self.stuck.is_empty() && self.token.is_none() && self.late.is_empty()
     }
 }
 
 impl std::fmt::Debug for Doubt {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { members, token, .. } = self;
         let mut doubt = f.debug_struct("Doubt");
-        doubt.field("members", members).field("token", token).finish_non_exhaustive()
+        doubt.field("members", &self.members()).field("token", &self.token);
+        doubt.finish_non_exhaustive()
     }
 }
 
@@ -283,9 +361,6 @@ mod tests {
             tokio::time::advance(LEASE + KEEP / 2).await;
         }
         tokio::time::advance(LEASE + KEEP).await;
-        for number in 0..2 * FEW {
-            doubts.note(&name, &HoldId::unique(format!("b:{number}")), LEASE, first);
-        }
         assert!(doubts.of(&name, &hold, LEASE).is_empty(), "it is kept for ever");
         doubts.note(&name, &hold, LEASE, first);
         doubts.forget(&name, &hold);
@@ -299,8 +374,14 @@ mod tests {
             doubts.note(&name, &HoldId::unique(format!("{number}")), KEEP, MemberSet::of(0));
             tokio::time::advance(KEEP / 100).await;
         }
-        let notes = doubts.lock();
-        assert!(notes.doubts.len() <= 1_000, "{}", notes.doubts.len());
-        assert!(notes.doubts.capacity() <= 2_000, "{}", notes.doubts.capacity());
+        let sizes = || {
+            let notes = doubts.lock();
+            (notes.doubts.len(), notes.doubts.capacity())
+        };
+        let (doubts_left, capacity) = sizes();
+        assert!(doubts_left <= 1_000 && capacity <= 2_000, "{doubts_left} in {capacity}");
+        // After such a burst, a few do not stay until there are as many again.
+        tokio::time::advance(4 * KEEP).await;
+        assert_eq!(sizes(), (0, 0));
     }
 }

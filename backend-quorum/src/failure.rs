@@ -25,9 +25,7 @@ impl Failures {
 
     /// Adds members that an older request may still reach.
     pub(crate) fn add_doubtful(&mut self, members: MemberSet) {
-        let message = "an earlier request for this hold may still be on its way";
-        let error = BackendError::new(BackendErrorKind::Unavailable, message);
-        self.0.extend(members.iter().map(|at| (at, error.clone())));
+        self.0.extend(members.iter().map(|at| (at, doubtful())));
     }
 
     /// Adds members that may have lost their data.
@@ -80,4 +78,10 @@ impl Failures {
         let kinds = [BackendErrorKind::Timeout, BackendErrorKind::Connection];
         kinds.into_iter().find(|kind| has(*kind)).unwrap_or(BackendErrorKind::Unavailable)
     }
+}
+
+/// The error for a member that an older request may still reach.
+pub(crate) fn doubtful() -> BackendError {
+    let message = "an earlier request for this hold may still be on its way";
+    BackendError::new(BackendErrorKind::Unavailable, message)
 }

@@ -202,6 +202,11 @@ impl Member {
         self.health().late_until.is_none_or(|until| until <= Instant::now())
     }
 
+    /// Returns `true` if the member has failed, and not answered since.
+    pub(crate) fn is_failing(&self) -> bool {
+        self.health().failing_since.is_some()
+    }
+
     /// How much longer its grants do not count because it may have been restarted without its data.
     /// `None` if they count.
     pub(crate) fn rejoins_in(&self) -> Option<Duration> {

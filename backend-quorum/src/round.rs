@@ -13,7 +13,8 @@ use tokio::time::timeout;
 
 use crate::member::{Member, MemberSet};
 
-type Call<T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send>>;
+/// A request to one member, and its answer.
+pub(crate) type Call<T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send>>;
 
 /// Requests that are on their way to several members.
 ///
@@ -109,6 +110,27 @@ impl<T: Send + 'static> Round<T> {
         }
     }
 
+    /// Makes each request that was not answered go on with `then`, and forgets the others, as well
+    /// as those to `unsent` members.
+    pub(crate) fn go_on<F>(
+        mut self,
+        unsent: MemberSet,
+        then: impl Fn(usize, Arc<Member>, Call<T>) -> F,
+    ) -> Self
+    where
+        F: Future<Output = Result<T, BackendError>> + Send + 'static,
+    {
+        for (at, request) in self.requests.iter_mut().enumerate() {
+            *request = match std::mem::replace(request, Request::NotMade) {
+                Request::Pending(call) if !unsent.contains(at) => {
+                    Request::Pending(Box::pin(then(at, self.members[at].clone(), call)))
+                }
+                _ => Request::NotMade,
+            };
+        }
+        self
+    }
+
     /// Waits for the members that have not answered yet, unless they were late recently.
     pub(crate) async fn wait_for_prompt(&mut self, time: Duration) {
         let prompt = self.pending_prompt();
@@ -146,6 +168,11 @@ impl<T: Send + 'static> Round<T> {
     /// The pending members that were not late recently.
     pub(crate) fn pending_prompt(&self) -> MemberSet {
         self.pending().iter().filter(|at| self.is_prompt(*at)).collect()
+    }
+
+    /// The pending members that have answered their last request.
+    pub(crate) fn pending_healthy(&self) -> MemberSet {
+        self.pending().iter().filter(|at| !self.members[*at].is_failing()).collect()
     }
 
     /// The answers so far, with the members that gave them.

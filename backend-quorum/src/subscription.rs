@@ -67,6 +67,17 @@ impl Watches {
         }
     }
 
+    /// Notes that late members have granted the last request for `hold` as well.
+    pub(crate) fn also_granted(&self, name: &LockName, hold: &HoldId, members: MemberSet) {
+        let watches = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(watch) = watches.get(name) {
+            let mut last = watch.lock().unwrap_or_else(PoisonError::into_inner);
+            if last.hold.as_ref() == Some(hold) {
+                last.granted = last.granted.with(members);
+            }
+        }
+    }
+
     fn begin(self: &Arc<Self>, name: &LockName) -> Watch {
         let mut watches = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let last = watches.entry(name.clone()).or_default().clone();

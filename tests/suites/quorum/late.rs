@@ -1,13 +1,13 @@
 //! Members that answer later than a majority also have the hold.
 
 use lockcore::{
-    BackendErrorKind,
+    BackendErrorKind, Locks,
     backend::{AcquireOutcome, AcquireRequest, Backend, RenewOutcome},
 };
 use lockcore_testkit::{Fault, Op};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
-use crate::{Bench, MS, SECOND, enters, hold, name, release, renewal, request};
+use crate::{Bench, LEASE, MS, SECOND, enters, hold, name, owner_at, release, renewal, request};
 
 /// Longer than a majority waits for the other members.
 const LATE: std::time::Duration = MS.saturating_mul(50);
@@ -66,12 +66,12 @@ async fn a_late_renewal_is_not_given_up() {
     enters(&bench.quorum, "a:1").await;
     bench.faults[2].every(Op::Renew, Fault::Delay(LATE));
     for _ in 0..5 {
-        sleep(crate::LEASE / 3).await;
+        sleep(LEASE / 3).await;
         bench.quorum.renew(&[renewal("a:1")]).await.unwrap();
     }
     sleep(LATE).await;
     let state = bench.stores[2].inspect(&name()).await.unwrap();
-    assert!(state.remaining() > Some(crate::LEASE - SECOND), "{state:?}");
+    assert!(state.remaining() > Some(LEASE - SECOND), "{state:?}");
 }
 
 /// One hold is on the members that answer, and the other one needs the silent member.
@@ -149,4 +149,148 @@ async fn a_forced_release_is_over_when_it_is_answered() {
     enters(&bench.other(), "b:1").await;
     sleep(SECOND).await;
     assert_eq!(bench.owners().await, [(); 3].map(|()| owned_by("b:1")));
+}
+
+/// A waiter keeps its hold id when it is refused.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_was_refused_gets_its_hold_on_a_late_member_too() {
+    for released_after in [0, 1, 24, 26, 100, 2_000] {
+        let bench = Bench::new(3);
+        for op in [Op::Acquire, Op::Release] {
+            bench.faults[2].every(op, Fault::Delay(25 * MS));
+        }
+        enters(&bench.other(), "b:1").await;
+        let locks = Locks::new(bench.quorum.clone());
+        // From now on, nobody waits for the late member.
+        locks.lock("x").acquire().await.unwrap().release().await.unwrap();
+        let lock = locks.lock("a");
+        let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
+        bench.faults[0].reached(Op::Acquire, 2).await;
+        sleep(MS * released_after).await;
+        bench.other().release(&release("b:1")).await.unwrap();
+        let guard = timeout(SECOND, waiting).await.expect("it was not woken").unwrap();
+        sleep(200 * MS).await;
+        let owner = owner_at(&bench.stores[2]).await;
+        assert!(owner.is_some(), "after {released_after} ms, the late member has no hold");
+        // Now the late member is needed.
+        bench.faults[0].every(Op::Renew, Fault::Refuse(BackendErrorKind::Connection));
+        sleep(2 * LEASE).await;
+        assert!(guard.is_held(), "after {released_after} ms, the late member does not count");
+        guard.release().await.unwrap();
+        sleep(100 * MS).await;
+        assert_eq!(owner_at(&bench.stores[2]).await, None, "after {released_after} ms");
+    }
+}
+
+/// What a late member grants to a refused request is given back, unless it is asked for again.
+#[tokio::test(start_paused = true)]
+async fn a_refused_request_leaves_nothing_at_a_late_member() {
+    for fault in [Fault::Delay(LATE), Fault::DelayReply(LATE), Fault::Delay(SECOND)] {
+        let bench = Bench::new(3);
+        for store in &bench.stores[..2] {
+            enters(store, "b:1").await;
+        }
+        bench.faults[2].every(Op::Acquire, fault);
+        for _ in 0..3 {
+            let refused = bench.quorum.acquire(&request("a:1")).await.unwrap();
+            assert!(matches!(refused, AcquireOutcome::Held { .. }), "{refused:?}");
+        }
+        sleep(2 * SECOND).await;
+        assert_eq!(owner_at(&bench.stores[2]).await, None, "{fault:?}");
+    }
+}
+
+/// A late member that the holder could not reach is free, and what it grants is given back. That is
+/// no reason to ask again.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_does_not_wake_itself_with_what_it_gives_back() {
+    let bench = Bench::new(3);
+    for store in &bench.stores[..2] {
+        enters(store, "b:1").await;
+    }
+    for op in [Op::Acquire, Op::Release] {
+        bench.faults[2].every(op, Fault::Delay(25 * MS));
+    }
+    let waiters: Vec<_> = (0..3)
+        .map(|_| {
+            let (quorum, faults) = crate::client(&bench.stores);
+            for op in [Op::Acquire, Op::Release] {
+                faults[2].every(op, Fault::Delay(25 * MS));
+            }
+            let lock = Locks::new(quorum).lock("a");
+            (tokio::spawn(async move { lock.acquire().await }), faults)
+        })
+        .collect();
+    sleep(8 * SECOND).await;
+    for (waiting, faults) in &waiters {
+        let asked = faults[0].calls(Op::Acquire);
+        assert!((2..=12).contains(&asked), "asked {asked} times");
+        waiting.abort();
+    }
+}
+
+/// One member has the part of a dead client, and another one is always a little late.
+#[tokio::test(start_paused = true)]
+async fn a_free_lock_is_granted_in_spite_of_a_stale_part_and_a_late_member() {
+    let bench = Bench::new(3);
+    enters(&bench.stores[1], "dead").await;
+    for op in [Op::Acquire, Op::Release] {
+        bench.faults[2].every(op, Fault::Delay(25 * MS));
+    }
+    let locks = Locks::new(bench.quorum.clone());
+    let busy = tokio::spawn({
+        let locks = locks.clone();
+        async move {
+            for number in 0.. {
+                let guard = locks.lock(format!("other:{number}")).acquire().await.unwrap();
+                guard.release().await.unwrap();
+                sleep(50 * MS).await;
+            }
+        }
+    });
+    sleep(SECOND).await;
+    for round in 0..5 {
+        let entering = timeout(2 * SECOND, locks.lock("a").acquire()).await;
+        let guard = entering.unwrap_or_else(|_| panic!("round {round}: it is kept out")).unwrap();
+        guard.release().await.unwrap();
+    }
+    busy.abort();
+}
+
+/// Nobody waits for a late member that could not change the answer.
+#[tokio::test(start_paused = true)]
+async fn a_refusal_by_a_majority_comes_at_once() {
+    let bench = Bench::new(3);
+    enters(&bench.other(), "b:1").await;
+    bench.faults[2].every(Op::Acquire, Fault::NeverAnswer);
+    for attempt in 0..100 {
+        let start = Instant::now();
+        let refused = bench.quorum.acquire(&request(&format!("a:{attempt}"))).await.unwrap();
+        assert!(matches!(refused, AcquireOutcome::Held { .. }), "{refused:?}");
+        assert!(start.elapsed() <= 12 * MS, "attempt {attempt}: {:?}", start.elapsed());
+        sleep(100 * MS).await;
+    }
+}
+
+/// A member that was stopped while a waiter asked counts for it again later.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_gets_its_hold_on_a_member_that_has_come_back_meanwhile() {
+    let bench = Bench::new(3);
+    let holder = Locks::new(bench.other());
+    let held = holder.lock("a").acquire().await.unwrap();
+    for op in [Op::Acquire, Op::Release, Op::Renew] {
+        bench.faults[2].every(op, Fault::NeverAnswer);
+    }
+    let lock = Locks::new(bench.quorum.clone()).lock("a");
+    let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    sleep(60 * SECOND).await;
+    let asked = bench.faults[0].calls(Op::Acquire);
+    assert!(asked <= 10, "it has asked {asked} times while the member was away");
+    bench.faults[2].heal();
+    sleep(40 * SECOND).await;
+    held.release().await.unwrap();
+    let guard = timeout(SECOND, waiting).await.expect("it was not woken").unwrap();
+    sleep(100 * MS).await;
+    assert!(owner_at(&bench.stores[2]).await.is_some(), "the member that was away has no hold");
+    guard.release().await.unwrap();
 }
