@@ -17,6 +17,7 @@ mod late;
 mod log;
 mod members;
 mod ordered;
+mod outages;
 #[path = "../races.rs"]
 mod races;
 mod random;

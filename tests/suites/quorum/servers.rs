@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// The longest allowed pause while a majority is up.
-const LONGEST: Duration = Duration::from_secs(2);
+pub(crate) const LONGEST: Duration = Duration::from_secs(2);
 
 pub(crate) fn servers<const N: usize>() -> [RedisServer; N] {
     std::array::from_fn(|_| RedisServer::start())
@@ -69,14 +69,14 @@ async fn take_turns(clients: [&Locks; 2], mut last: FencingToken) -> FencingToke
 }
 
 /// Clients that alternate, whatever happens to a minority.
-struct Work {
+pub(crate) struct Work {
     critical: Arc<Critical>,
     stop: Arc<AtomicBool>,
     tasks: JoinSet<()>,
 }
 
 impl Work {
-    fn of(clients: impl IntoIterator<Item = Quorum>, lease: Duration) -> Self {
+    pub(crate) fn of(clients: impl IntoIterator<Item = Quorum>, lease: Duration) -> Self {
         let (critical, stop) = (Arc::new(Critical::default()), Arc::new(AtomicBool::new(false)));
         let mut tasks = JoinSet::new();
         for quorum in clients {
@@ -96,7 +96,7 @@ impl Work {
     /// Watches the work for at least `time`: nothing fails, and no pause is too long, apart from
     /// delays of the machine itself. Those show in timers, and in the answers of the servers that
     /// are well.
-    async fn goes_on_for(&mut self, time: Duration, well: &[RedisServer]) {
+    pub(crate) async fn goes_on_for(&mut self, time: Duration, well: &[RedisServer]) {
         const TICK: Duration = Duration::from_millis(10);
         let (start, mut before) = (Instant::now(), self.critical.entries());
         let (mut last, mut late) = (start, Duration::ZERO);
@@ -125,7 +125,7 @@ impl Work {
         }
     }
 
-    async fn ends(self) {
+    pub(crate) async fn ends(self) {
         self.stop.store(true, Ordering::SeqCst);
         soon("the last turns", self.tasks.join_all()).await;
     }

@@ -157,7 +157,7 @@ async fn what_another_asker_of_the_client_undoes_wakes() {
 }
 
 /// The number of clients subscribed to the lock at each server.
-async fn subscribers(servers: &[RedisServer]) -> Vec<usize> {
+pub(crate) async fn subscribers(servers: &[RedisServer]) -> Vec<usize> {
     let mut subscribers = Vec::new();
     for server in servers {
         let channel = "redisson_lock__channel:{a}";
@@ -168,7 +168,7 @@ async fn subscribers(servers: &[RedisServer]) -> Vec<usize> {
 }
 
 /// The number of commands that the clients of locks have sent to all servers.
-async fn commands(servers: &[RedisServer]) -> u64 {
+pub(crate) async fn commands(servers: &[RedisServer]) -> u64 {
     let mut commands = 0;
     for server in servers {
         commands += server.client_commands().await + server.calls_of("restore").await;
