@@ -31,7 +31,7 @@ mod stopping;
 #[cfg(feature = "etcd")]
 pub use crate::etcd::{EtcdCluster, EtcdStartError};
 #[cfg(feature = "postgres")]
-pub use crate::postgres::{PostgresServer, PostgresStartError};
+pub use crate::postgres::{PgBouncer, PostgresServer, PostgresStartError};
 #[cfg(feature = "redis")]
 pub use crate::redis::{
     Feature, RedisCluster, RedisClusterBuilder, RedisSentinel, RedisSentinelBuilder, RedisServer,

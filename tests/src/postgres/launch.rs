@@ -32,7 +32,7 @@ const RULES: &str = "local all all trust\n\
                      host replication postgres 127.0.0.1/32 trust\n\
                      host all all 127.0.0.1/32 scram-sha-256\n";
 
-/// Why a PostgreSQL server could not be started.
+/// Why a PostgreSQL server, or a pooler in front of it, could not be started.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum PostgresStartError {
@@ -42,6 +42,8 @@ pub enum PostgresStartError {
     Missing(PathBuf),
     /// The tests run as root, and there is no user `postgres`.
     NoUser,
+    /// There is no `pgbouncer` on this machine.
+    NoPooler,
     /// The server did not come up; with its output.
     Failed(String),
 }
@@ -62,6 +64,11 @@ impl fmt::Display for PostgresStartError {
                 f,
                 "PostgreSQL does not run as root, and there is no user `{USER}`, as whom it \
                  could; run the tests as another user, or add one: useradd --system {USER}"
+            ),
+            Self::NoPooler => f.write_str(
+                "PgBouncer is not installed: run ./scripts/test, which installs it, or install it \
+                 yourself (Debian, Ubuntu: apt-get install pgbouncer; Fedora: dnf install \
+                 pgbouncer; macOS: brew install pgbouncer)",
             ),
             Self::Failed(said) => write!(f, "PostgreSQL did not start: {said}"),
         }
@@ -121,7 +128,11 @@ pub(super) fn program(name: &str, directory: &Path) -> Result<Command, PostgresS
     as_server_user(Command::new(programs()?.join(name)), directory)
 }
 
-fn as_server_user(mut command: Command, directory: &Path) -> Result<Command, PostgresStartError> {
+/// A command that is run as the server's user.
+pub(super) fn as_server_user(
+    mut command: Command,
+    directory: &Path,
+) -> Result<Command, PostgresStartError> {
     command.current_dir(directory).stdin(Stdio::null()).env("LC_ALL", "C.UTF-8");
     if let Some((user, group)) = other_user()? {
         command.uid(user).gid(group);
