@@ -200,7 +200,7 @@ fn hint_about(code: &SqlState) -> &'static str {
         WRONG_ISOLATION => {
             "; set default_transaction_isolation to 'read committed' for the role of the locks"
         }
-        "26000" => {
+        "26000" | "42P05" => {
             "; a pooler has changed the session: give the server's own address with `listen_url`"
         }
         "53200" => "; give the server more memory, or raise max_locks_per_transaction",

@@ -27,6 +27,9 @@ use crate::{
 /// The first pause after an attempt to connect that failed, and the longest.
 const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(500)];
 
+/// The longest wait for a session that nothing is heard from to stop listening.
+const STOPPING: Duration = Duration::from_millis(200);
+
 /// The messages of a connection.
 type Inbox = mpsc::UnboundedReceiver<Notification>;
 
@@ -104,11 +107,14 @@ impl Keeper {
             let channel = &self.pulse.channel;
             let listening = self.run(&opened.client, &format!("LISTEN \"{channel}\"")).await;
             let heard = match listening {
-                Ok(()) => {
-                    // A failure is one of the connection for requests.
-                    self.send().await?;
-                    self.hears_itself(&mut inbox).await
-                }
+                Ok(()) => match self.send().await {
+                    Ok(()) => self.hears_itself(&mut inbox).await,
+                    Err(error) => {
+                        // It is one of the connection for requests.
+                        self.stop_listening(&opened.client).await;
+                        return Err(error);
+                    }
+                },
                 Err(error) => Err(error),
             };
             match heard {
@@ -117,6 +123,7 @@ impl Keeper {
                     return Ok((opened, inbox));
                 }
                 Err(error) => {
+                    self.stop_listening(&opened.client).await;
                     self.target.leave(&opened);
                     left -= 1;
                     if left == 0 {
@@ -125,6 +132,12 @@ impl Keeper {
                 }
             }
         }
+    }
+
+    /// A session that a pooler lends to others must not go on listening.
+    async fn stop_listening(&self, client: &Client) {
+        let sql = format!("UNLISTEN \"{}\"", self.pulse.channel);
+        let _ = tokio::time::timeout(STOPPING, client.batch_execute(&sql)).await;
     }
 
     /// Hands messages on until the connection is lost or of no use any more.

@@ -20,22 +20,6 @@ impl PostgresFixture {
     }
 }
 
-/// Holds, places and counts of the name, and ended ones that were not deleted.
-pub(crate) async fn left_in(server: &PostgresServer, schema: &str, name: &LockName) -> Vec<String> {
-    let name = name.as_str().replace('\'', "''");
-    let tables = ["hold", "place", "latch", "waiter"].map(|table| {
-        format!("SELECT '{table}: ' || t FROM {schema}.{table} t WHERE name = '{name}'")
-    });
-    let ended = ["undone", "reply"].map(|table| {
-        format!(
-            "SELECT '{table}: ' || t FROM {schema}.{table} t \
-             WHERE name = '{name}' AND until < clock_timestamp()"
-        )
-    });
-    let sql = [&tables[..], &ended[..]].concat().join(" UNION ALL ");
-    server.query(&sql).await.concat()
-}
-
 impl Fixture for PostgresFixture {
     type Backend = PostgresBackend;
 
@@ -52,12 +36,33 @@ impl Fixture for PostgresFixture {
     }
 
     async fn left_behind(&self, name: &LockName) -> Vec<String> {
-        let mut left = left_in(&self.server, &self.schema, name).await;
-        let channels: usize =
-            self.clients.lock().unwrap().iter().map(PostgresBackend::channels_in_use).sum();
-        left.extend((0..channels).map(|_| "a channel that is listened to".to_owned()));
-        left
+        let clients = self.clients.lock().unwrap().clone();
+        left_behind(&self.server, &self.schema, &clients, name).await
     }
+}
+
+/// Holds, places and counts of the name, and ended ones that were not deleted.
+pub(crate) async fn left_behind(
+    server: &PostgresServer,
+    schema: &str,
+    clients: &[PostgresBackend],
+    name: &LockName,
+) -> Vec<String> {
+    let name = name.as_str().replace('\'', "''");
+    let tables = ["hold", "place", "latch", "waiter"].map(|table| {
+        format!("SELECT '{table}: ' || t FROM {schema}.{table} t WHERE name = '{name}'")
+    });
+    let ended = ["undone", "reply"].map(|table| {
+        format!(
+            "SELECT '{table}: ' || t FROM {schema}.{table} t \
+             WHERE name = '{name}' AND until < clock_timestamp()"
+        )
+    });
+    let sql = [&tables[..], &ended[..]].concat().join(" UNION ALL ");
+    let mut left: Vec<String> = server.query(&sql).await.concat();
+    let channels: usize = clients.iter().map(PostgresBackend::channels_in_use).sum();
+    left.extend((0..channels).map(|_| "a channel that is listened to".to_owned()));
+    left
 }
 
 lockcore_testkit::conformance_tests!(

@@ -5,7 +5,7 @@ use lockcore_postgres::PostgresBackend;
 use lockcore_testkit::{Crashes, Fixture, PostgresServer, crash_tests, crashes, run_case};
 use tokio::sync::Mutex;
 
-use crate::conformance::left_in;
+use crate::conformance::left_behind;
 
 /// A private server on which only writes that are waited for reach its files. The kit's servers
 /// sync nothing to the disk, and need not: what they have written outlasts their processes.
@@ -23,7 +23,7 @@ impl Fixture for Crashing {
     }
 
     async fn left_behind(&self, name: &LockName) -> Vec<String> {
-        left_in(&self.0.lock().await, "lockcore", name).await
+        left_behind(&self.0.lock().await, "lockcore", &[], name).await
     }
 }
 

@@ -24,7 +24,7 @@ async fn clients_of(server: &PostgresServer) -> Vec<Locks> {
     clients
 }
 
-async fn nothing_is_left(server: &PostgresServer) {
+pub(crate) async fn nothing_is_left(server: &PostgresServer) {
     until("the last release", || async {
         let left = "SELECT id FROM lockcore.hold UNION ALL SELECT id FROM lockcore.place";
         server.query(left).await.is_empty()

@@ -20,6 +20,7 @@ mod late;
 mod load;
 mod outage;
 mod panicking;
+mod pooler;
 #[path = "../processes.rs"]
 mod processes;
 mod proxy;
