@@ -3,57 +3,78 @@
 use std::time::Duration;
 
 use lockcore::{
-    Locks,
+    Locks, Mode,
     backend::{Backend, HoldId, SubscribeRequest},
 };
+use lockcore_postgres::PostgresBackend;
 use lockcore_testkit::{PostgresServer, poll_times};
 use tokio::task::JoinSet;
 
-use crate::support::{connect, enters, name, request, soon, until};
+use crate::{
+    proxy::PostgresProxy,
+    support::{connect, enters, name, request, soon, until},
+};
 
 const CLIENTS: usize = 4;
 const WAITERS: usize = 250;
 
-/// The number of transactions of the server. Its statistics are delayed.
-async fn transactions(server: &PostgresServer) -> i64 {
-    let sql = "SELECT xact_commit + xact_rollback FROM pg_stat_database
-        WHERE datname = 'postgres'";
-    server.query(sql).await[0][0].parse().unwrap()
+/// What a client sends from time to time, whether anybody waits or not: it checks that the server is
+/// there and that messages arrive, and deletes what has ended.
+const KEEPING: [&str; 5] =
+    ["transaction_read_only", "pg_notify", ".sweep(", ".raise_tokens_to_clock(", "UNLISTEN"];
+
+/// Waits for `order`, which is held in this mode.
+async fn wait(locks: Locks, mode: Mode) {
+    let acquired = match mode {
+        Mode::Exclusive => locks.lock("order").acquire().await.map(drop),
+        _ => locks.semaphore("order", 1).acquire().await.map(drop),
+    };
+    panic!("somebody else holds it: {acquired:?}");
 }
 
-/// A thousand waiters of four clients, for ten seconds.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn those_who_wait_do_not_poll() {
-    // Every 5 s, clients check that the server is there, and delete what has ended, with five
-    // connections per client. The server's own processes count as well.
-    const KEEPING: i64 = 3 * (CLIENTS as i64) * (5 + 1) + 20;
-    let server = PostgresServer::start_with(&["autovacuum=off"]);
-    let holder = Locks::new(connect(&server).await);
-    let guard = holder.lock("order").acquire().await.unwrap();
+/// The number of statements that a thousand waiters of four clients send in ten seconds, apart from
+/// those that keep the clients going. Each waiter for a fair lock asks every 1.7 s for its place.
+async fn statements_of_waiters(mode: Mode) -> usize {
+    let server = PostgresServer::start();
+    let proxy = PostgresProxy::before(&server).await;
+    let (backend, holder) = (connect(&server).await, request("order", "holder").mode(mode));
+    enters(&backend, &holder).await;
     let (mut waiting, mut clients) = (JoinSet::new(), Vec::new());
     for _ in 0..CLIENTS {
-        let backend = connect(&server).await;
-        let locks = Locks::new(backend.clone());
+        let client = PostgresBackend::connect(proxy.url()).await.unwrap();
+        let locks = Locks::new(client.clone());
         for _ in 0..WAITERS {
-            let lock = locks.lock("order");
-            waiting.spawn(async move { lock.acquire().await.unwrap().release().await.unwrap() });
+            waiting.spawn(wait(locks.clone(), mode));
         }
-        clients.push(backend);
+        clients.push(client);
     }
     until("all clients to wait", || async {
         clients.iter().all(|client| client.channels_in_use() == 1)
     })
     .await;
-    // An idle process of the server reports what it has done within ten seconds.
-    tokio::time::sleep(Duration::from_secs(12)).await;
-    let before = transactions(&server).await;
+    // Each waiter has asked once more since it is heard.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let _ = proxy.take_statements();
     tokio::time::sleep(Duration::from_secs(10)).await;
-    let spent = transactions(&server).await - before;
-    assert!(spent <= 100 + KEEPING, "{spent} transactions in 10 s");
-    guard.release().await.unwrap();
-    while let Some(waiter) = soon("everybody's turn", waiting.join_next()).await {
-        waiter.unwrap();
-    }
+    let is_keeping = |statement: &str| KEEPING.iter().any(|part| statement.contains(part));
+    let mut sent = proxy.take_statements();
+    assert!(sent.iter().any(|statement| is_keeping(statement)), "nothing is counted: {sent:?}");
+    sent.retain(|statement| !is_keeping(statement));
+    assert!(waiting.try_join_next().is_none(), "somebody does not wait any more");
+    waiting.shutdown().await;
+    sent.len()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn those_who_wait_do_not_poll() {
+    let sent = statements_of_waiters(Mode::Exclusive).await;
+    assert!(sent <= 100, "{sent} statements in 10 s");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nor_do_those_who_wait_for_a_permit() {
+    let sent = statements_of_waiters(Mode::permits(1, 1)).await;
+    assert!(sent <= 100, "{sent} statements in 10 s");
 }
 
 /// Subscriptions start and end without a pause, and the server is told of them.
