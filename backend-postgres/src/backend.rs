@@ -127,7 +127,7 @@ impl PostgresBackend {
         let patient = settings.patient();
         let ConnectSettings { requests, wakeups, schema, response_timeout, .. } = settings;
         schema.prepare(&requests, settings.migrates).await?;
-        let calls = Calls::new(&schema);
+        let calls = Calls::new(&schema, response_timeout);
         let path = match settings.is_pooled {
             true => Path::Pooled,
             false => Path::Direct(calls.often()),

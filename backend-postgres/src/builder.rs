@@ -140,6 +140,8 @@ impl PostgresBackendBuilder {
     /// Sets how long to wait for an answer, 10 ms to 60 s. Default: 3 s. This includes any wait for
     /// the connection to open. The core gives up on a call after 5 s.
     ///
+    /// A request waits for others at the server for at most two thirds of it, and for at most 2 s.
+    ///
     /// Keep it well below a third of the lease, so that a failed renewal can be repeated in time.
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.response_timeout = timeout;

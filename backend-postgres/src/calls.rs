@@ -7,32 +7,9 @@ use crate::schema::Schema;
 /// 100 years. Longer leases are cut, so that the end is a valid date.
 const LONGEST: i64 = 100 * 365 * 86_400 * 1_000_000;
 
-/// The live rows of a name: their kind, the part that identifies them, their number, and their
-/// remaining time in microseconds. This is not a function, so that it needs no new version of the
-/// schema.
-const STORAGE: &str = "
-    SELECT 'hold', id, token, lockcore.microseconds(until - clock_timestamp())
-        FROM lockcore.hold WHERE name = $1 AND until > clock_timestamp()
-    UNION ALL
-    SELECT 'place', '', count(*), lockcore.microseconds(max(until) - clock_timestamp())
-        FROM lockcore.place WHERE name = $1 AND until > clock_timestamp() HAVING count(*) > 0
-    UNION ALL
-    SELECT 'semaphore', '', permits, NULL FROM lockcore.semaphore WHERE name = $1
-    UNION ALL
-    SELECT 'latch', '', count, NULL FROM lockcore.latch WHERE name = $1
-    UNION ALL
-    SELECT 'waiter', condition, count(*), lockcore.microseconds(max(until) - clock_timestamp())
-        FROM lockcore.waiter WHERE name = $1 AND until > clock_timestamp() GROUP BY condition
-    UNION ALL
-    SELECT 'undone', '', NULL, lockcore.microseconds(max(until) - clock_timestamp())
-        FROM lockcore.undone WHERE name = $1 AND until > clock_timestamp() HAVING count(*) > 0
-    UNION ALL
-    SELECT 'reply', '', NULL, lockcore.microseconds(max(until) - clock_timestamp())
-        FROM lockcore.reply WHERE name = $1 AND until > clock_timestamp() HAVING count(*) > 0
-    UNION ALL
-    SELECT 'fence', '', token, NULL FROM lockcore.fence WHERE name = $1
-    UNION ALL
-    SELECT 'proposed', '', token, NULL FROM lockcore.proposed WHERE name = $1";
+/// The longest that all waits of a request together may take at the server, which is the limit of
+/// its functions.
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
 /// The statements, for one schema.
 #[derive(Clone, Debug)]
@@ -55,21 +32,31 @@ pub(crate) struct Calls {
     pub(crate) put_client: String,
     pub(crate) remove_client: String,
     pub(crate) clients: String,
-    pub(crate) storage: String,
+    pub(crate) stored: String,
     pub(crate) sweep: String,
     pub(crate) raise_tokens_to_clock: String,
 }
 
 impl Calls {
-    pub(crate) fn new(schema: &Schema) -> Self {
-        let rows = |function: &str, count: usize| {
-            let numbers: Vec<_> = (1..=count).map(|number| format!("${number}")).collect();
-            schema.sql(&format!("SELECT * FROM lockcore.{function}({})", numbers.join(", ")))
+    /// The statements for requests whose answers are waited for so long.
+    pub(crate) fn new(schema: &Schema, response_timeout: Duration) -> Self {
+        // An answer that comes too late ends the connection, if no other one comes meanwhile.
+        let patience = response_timeout * 2 / 3;
+        let patience = (patience < LONGEST_WAIT).then(|| patience.as_millis());
+        let typed = |function: &str, kind: &str, count: usize| {
+            let first = match patience {
+                Some(limit) => format!("lockcore.with_patience($1::{kind}, {limit})"),
+                None => "$1".to_owned(),
+            };
+            let rest = (2..=count).map(|number| format!("${number}"));
+            let parameters: Vec<_> = [first].into_iter().chain(rest).collect();
+            schema.sql(&format!("SELECT * FROM lockcore.{function}({})", parameters.join(", ")))
         };
+        let rows = |function: &str, count: usize| typed(function, "text", count);
         Self {
             acquire: rows("acquire", 15),
             renew: rows("renew", 3),
-            renew_many: rows("renew_many", 3),
+            renew_many: typed("renew_many", "text[]", 3),
             release: rows("release", 5),
             force_release: rows("force_release", 2),
             inspect: rows("inspect", 1),
@@ -85,9 +72,9 @@ impl Calls {
             put_client: rows("put_client", 3),
             remove_client: rows("remove_client", 1),
             clients: rows("clients", 2),
-            storage: schema.sql(STORAGE),
-            sweep: rows("sweep", 2),
-            raise_tokens_to_clock: rows("raise_tokens_to_clock", 0),
+            stored: rows("stored", 1),
+            sweep: schema.sql("SELECT * FROM lockcore.sweep($1, $2)"),
+            raise_tokens_to_clock: schema.sql("SELECT * FROM lockcore.raise_tokens_to_clock()"),
         }
     }
 }
@@ -106,8 +93,19 @@ pub(crate) fn microseconds(time: Duration) -> i64 {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests may panic: that is how they fail")]
 mod tests {
     use super::*;
+
+    #[test]
+    fn requests_wait_for_less_than_their_clients() {
+        let schema = Schema::new("shop").unwrap();
+        let calls = |millis| Calls::new(&schema, Duration::from_millis(millis));
+        assert_eq!(calls(3_000).inspect, r#"SELECT * FROM "shop".inspect($1)"#);
+        let inspect = r#"SELECT * FROM "shop".inspect("shop".with_patience($1::text, 6))"#;
+        assert_eq!(calls(10).inspect, inspect);
+        assert!(calls(10).renew_many.contains("$1::text[], 6), $2, $3)"));
+    }
 
     #[test]
     fn times_are_rounded_up_and_cut() {

@@ -106,7 +106,7 @@ impl Directory for PostgresBackend {
     ) -> Result<Vec<StoredEntry>, BackendError> {
         let parameters: [Parameter<'_>; 1] = [(&name.as_str(), Type::TEXT)];
         let connection = self.connection(name);
-        let rows = connection.call(LOOKING, &self.calls().storage, &parameters).await;
+        let rows = connection.call(LOOKING, &self.calls().stored, &parameters).await;
         rows.map_err(BackendError::not_applied)?.iter().map(stored).collect()
     }
 }

@@ -196,7 +196,10 @@ fn hint_about(code: &SqlState) -> &'static str {
              UPDATE on its sequence"
         }
         "3F000" | "42883" | "42P01" => "; the schema is not there, or not of this version",
-        "55P03" => "; what another transaction kept was waited for until the limit of 2 s",
+        "55P03" => {
+            "; what another transaction kept was waited for until the limit: 2 s, or two thirds of \
+             `response_timeout` if that is less"
+        }
         WRONG_ISOLATION => {
             "; set default_transaction_isolation to 'read committed' for the role of the locks"
         }

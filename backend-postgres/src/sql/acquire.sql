@@ -83,6 +83,7 @@ DECLARE
 BEGIN
     -- A refusal changes nothing, and needs no turn: the hold was there when this looked.
     IF p_mode = 1 THEN
+        PERFORM lockcore.limit_wait();
         SELECT until INTO v_blocked FROM lockcore.hold
             WHERE name = p_name AND kind = 1 AND owner <> p_owner AND until > clock_timestamp();
         IF FOUND THEN

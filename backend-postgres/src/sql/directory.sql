@@ -18,6 +18,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
 BEGIN
+    PERFORM lockcore.limit_wait();
     RETURN QUERY
         SELECT used.name FROM (
             (SELECT DISTINCT hold.name FROM lockcore.hold
@@ -69,7 +70,43 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
 BEGIN
+    PERFORM lockcore.limit_wait();
     RETURN QUERY
         SELECT client.id, client.record FROM lockcore.client
             WHERE client.id > p_after AND until > v_now ORDER BY client.id LIMIT p_most;
+END $$;
+
+-- The live rows of a name: their kind, the part that identifies them, their number, and their
+-- remaining time in microseconds.
+CREATE FUNCTION lockcore.stored(p_name text)
+RETURNS TABLE (stored_kind text, stored_part text, stored_number bigint, stored_left bigint)
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_now timestamptz;
+BEGIN
+    PERFORM lockcore.limit_wait();
+    v_now := clock_timestamp();
+    RETURN QUERY
+        SELECT 'hold', id, token, lockcore.microseconds(until - v_now)
+            FROM lockcore.hold WHERE name = p_name AND until > v_now
+        UNION ALL
+        SELECT 'place', '', count(*), lockcore.microseconds(max(until) - v_now)
+            FROM lockcore.place WHERE name = p_name AND until > v_now HAVING count(*) > 0
+        UNION ALL
+        SELECT 'semaphore', '', permits, NULL FROM lockcore.semaphore WHERE name = p_name
+        UNION ALL
+        SELECT 'latch', '', count, NULL FROM lockcore.latch WHERE name = p_name
+        UNION ALL
+        SELECT 'waiter', condition, count(*), lockcore.microseconds(max(until) - v_now)
+            FROM lockcore.waiter WHERE name = p_name AND until > v_now GROUP BY condition
+        UNION ALL
+        SELECT 'undone', '', NULL, lockcore.microseconds(max(until) - v_now)
+            FROM lockcore.undone WHERE name = p_name AND until > v_now HAVING count(*) > 0
+        UNION ALL
+        SELECT 'reply', '', NULL, lockcore.microseconds(max(until) - v_now)
+            FROM lockcore.reply WHERE name = p_name AND until > v_now HAVING count(*) > 0
+        UNION ALL
+        SELECT 'fence', '', token, NULL FROM lockcore.fence WHERE name = p_name
+        UNION ALL
+        SELECT 'proposed', '', token, NULL FROM lockcore.proposed WHERE name = p_name;
 END $$;

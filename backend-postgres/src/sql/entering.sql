@@ -19,17 +19,29 @@ BEGIN
     PERFORM lockcore.limit_wait();
 END $$;
 
--- Limits the next wait to what is left of 2 s since the statement began, and is called before each
--- one. All waits of a request together take no longer than that: other requests wait behind it on
--- its connection, renewals included.
-CREATE FUNCTION lockcore.limit_wait() RETURNS void
+-- Limits the next wait to what is left of 2 s since the statement began, or of less if the client
+-- waits for less (`with_patience`), and to `p_most` milliseconds. It is called before each one. All
+-- waits of a request together take no longer than that: other requests wait behind it on its
+-- connection, renewals included.
+CREATE FUNCTION lockcore.limit_wait(p_most integer DEFAULT 2000) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     v_passed numeric := 1000 * extract(epoch FROM clock_timestamp() - statement_timestamp());
+    v_patience numeric := coalesce(nullif(current_setting('locks.patience', true), ''), '2000');
     -- A clock that was set back would allow for more, and no limit at all is what 0 means.
-    v_left numeric := least(greatest(2000 - ceil(v_passed), 1), 2000);
+    v_left numeric := least(greatest(v_patience - ceil(v_passed), 1), v_patience, p_most);
 BEGIN
     PERFORM set_config('lock_timeout', v_left || 'ms', true);
+END $$;
+
+-- Limits all waits of the request whose parameter this is to so many milliseconds together, and
+-- returns the parameter.
+CREATE FUNCTION lockcore.with_patience(p_parameter anyelement, p_milliseconds integer)
+RETURNS anyelement
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM set_config('locks.patience', p_milliseconds::text, true);
+    RETURN p_parameter;
 END $$;
 
 -- Waits for its turn among all requests for the name, until the end of the transaction, and returns
@@ -208,6 +220,7 @@ END $$;
 CREATE FUNCTION lockcore.raise_tokens_to_clock() RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
+    PERFORM lockcore.limit_wait();
     PERFORM lockcore.follow_server();
     IF (SELECT last_value FROM lockcore.token) < lockcore.clock() - 10000000 THEN
         PERFORM lockcore.raise_tokens(lockcore.clock());

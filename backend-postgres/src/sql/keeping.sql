@@ -1,7 +1,8 @@
 -- What keeps the store in order.
 
 -- Deletes rows that have ended, unless somebody has done so within the last `p_pause` microseconds.
--- It waits for nobody: what somebody is just writing is left for the next time.
+-- It waits for nobody: what somebody is just writing is left for the next time. A table that is
+-- locked is waited for for a moment.
 --
 -- Answers: 0 it was too early, 1 all is deleted, 2 there may be more. Not more than `p_most` rows
 -- of each table go at once, because other requests of the client wait meanwhile.
@@ -14,6 +15,7 @@ DECLARE
     v_deleted bigint;
     v_answer integer := 1;
 BEGIN
+    PERFORM set_config('lock_timeout', '100ms', true);
     IF (SELECT at > v_now - p_pause * interval '1 microsecond' AND at <= v_now FROM lockcore.swept)
         OR NOT pg_try_advisory_xact_lock(1819239276, hashtext('lockcore.swept'))
     THEN

@@ -52,6 +52,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_now timestamptz;
 BEGIN
+    PERFORM lockcore.limit_wait();
     v_now := CASE WHEN p_opens THEN lockcore.enter(p_name) ELSE clock_timestamp() END;
     number := lockcore.used_as(p_name, v_now);
     IF number <> 5 THEN

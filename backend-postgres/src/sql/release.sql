@@ -173,18 +173,24 @@ CREATE FUNCTION lockcore.inspect(p_name text) RETURNS TABLE (
     what integer, owner text, mode integer, count bigint, permits bigint, most bigint,
     remaining bigint
 )
-LANGUAGE sql AS $$
-    WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now),
-    found AS (
-        SELECT 0 AS what, owner, mode, count, permits, most, until, token AS number
-            FROM lockcore.hold WHERE name = p_name
-        UNION ALL
-        SELECT 1, owner, 0, 0, 0, 0, until, number FROM lockcore.place WHERE name = p_name
-        UNION ALL
-        SELECT 2, '', 0, 0, permits, permits, 'infinity', 0
-            FROM lockcore.semaphore WHERE name = p_name
-    )
-    SELECT what, owner, mode, count, permits, most,
-        CASE what WHEN 2 THEN 0 ELSE lockcore.microseconds(until - now) END
-        FROM found, clock WHERE until > now ORDER BY what, number
-$$;
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz;
+BEGIN
+    PERFORM lockcore.limit_wait();
+    v_now := clock_timestamp();
+    RETURN QUERY
+        WITH found AS (
+            SELECT 0 AS what, owner, mode, count, permits, most, until, token AS number
+                FROM lockcore.hold WHERE name = p_name
+            UNION ALL
+            SELECT 1, owner, 0, 0, 0, 0, until, number FROM lockcore.place WHERE name = p_name
+            UNION ALL
+            SELECT 2, '', 0, 0, permits, permits, 'infinity', 0
+                FROM lockcore.semaphore WHERE name = p_name
+        )
+        SELECT what, owner, mode, count, permits, most,
+            CASE what WHEN 2 THEN 0 ELSE lockcore.microseconds(until - v_now) END
+            FROM found WHERE until > v_now ORDER BY what, number;
+END $$;

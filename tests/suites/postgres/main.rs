@@ -39,4 +39,5 @@ mod tls;
 mod tokens;
 #[path = "../waiting.rs"]
 mod waiting;
+mod waits;
 mod wakeups;
