@@ -102,6 +102,12 @@ BEGIN
         RETURN;
     END IF;
 
+    -- Before it lets a hold grow, which may have been made smaller since.
+    IF lockcore.is_late(p_asked, v_now) THEN
+        answer := 6;
+        number := lockcore.clock();
+        RETURN;
+    END IF;
     UPDATE lockcore.hold AS held SET count = p_count, until = greatest(until, v_until)
         WHERE name = p_name AND id = p_id AND until > v_now RETURNING token INTO number;
     IF FOUND THEN
@@ -112,11 +118,6 @@ BEGIN
         SELECT FROM lockcore.undone WHERE name = p_name AND id = p_id AND until > v_now
     ) THEN
         answer := 5;
-        RETURN;
-    END IF;
-    IF lockcore.is_late(p_asked, v_now) THEN
-        answer := 6;
-        number := lockcore.clock();
         RETURN;
     END IF;
 

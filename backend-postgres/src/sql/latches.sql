@@ -13,15 +13,16 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_now timestamptz := lockcore.enter(p_name);
 BEGIN
-    number := lockcore.used_as(p_name, v_now);
-    IF number <> 5 THEN
-        answer := 4;
-        RETURN;
-    END IF;
+    -- At first: the request may have ended the latch, and the name may be in use as another kind.
     answer := 0;
     SELECT reply.answer INTO number FROM lockcore.reply
         WHERE name = p_name AND id = p_id AND until > v_now;
     IF FOUND THEN
+        RETURN;
+    END IF;
+    number := lockcore.used_as(p_name, v_now);
+    IF number <> 5 THEN
+        answer := 4;
         RETURN;
     END IF;
     IF lockcore.is_late(p_asked, v_now) THEN

@@ -126,3 +126,41 @@ async fn what_comes_when_its_mark_has_gone_has_no_effect() {
         other.release(&next.undo()).await.unwrap();
     }
 }
+
+/// A mark would keep out later requests to grow. What is late says so itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_request_does_not_make_a_hold_grow_again() {
+    let server = PostgresServer::start();
+    let proxy = Proxy::start_opaque(server.port()).await.unwrap();
+    let url = format!("postgresql://postgres@127.0.0.1:{}/postgres", proxy.port());
+    let builder = PostgresBackend::builder(url).listen_url(server.url()).connections(1);
+    let backend = builder.connect().await.unwrap();
+    take_for_late(&server, "p_asked < lockcore.clock() - 500000").await;
+    let hold = request("order", "hold");
+    enters(&backend, &hold).await;
+    let nested = hold.clone().count(2);
+    proxy.freeze(On::All);
+    let waited = tokio::time::timeout(Duration::from_millis(100), backend.acquire(&nested)).await;
+    assert!(waited.is_err(), "it was not withheld: {waited:?}");
+    proxy.abandon();
+    crate::support::until("the undo", || async {
+        backend.release(&hold.undo().remaining(1)).await.is_ok()
+    })
+    .await;
+    server.query("SELECT pg_sleep(1)").await;
+    soon("the delivery", proxy.deliver()).await;
+    assert_eq!(server.query("SELECT count FROM lockcore.hold").await, [["1"]]);
+}
+
+#[tokio::test]
+async fn a_repetition_of_the_last_count_down_is_answered_whatever_the_name_is_used_for() {
+    let server = PostgresServer::start();
+    let backend = connect(&server).await;
+    let latches = backend.latches().unwrap();
+    assert!(latches.set_count(&name("latch"), 1, "set").await.unwrap());
+    assert_eq!(latches.count_down(&name("latch"), "once").await.unwrap(), 0);
+    enters(&backend, &request("latch", "a")).await;
+    assert_eq!(latches.count_down(&name("latch"), "once").await.unwrap(), 0);
+    let error = latches.count_down(&name("latch"), "twice").await.unwrap_err();
+    assert_eq!(error.kind(), BackendErrorKind::WrongType, "{error}");
+}
