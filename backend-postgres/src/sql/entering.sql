@@ -167,7 +167,8 @@ BEGIN
         PERFORM lockcore.limit_wait();
         PERFORM pg_advisory_xact_lock(1819239276, hashtext('lockcore.token'));
         IF (SELECT last_value FROM lockcore.token) < p_least THEN
-            UPDATE lockcore.server SET raised = setval('lockcore.token', p_least);
+            PERFORM setval('lockcore.token', p_least);
+            UPDATE lockcore.server SET raised = p_least;
         END IF;
     END IF;
 END $$;
@@ -206,6 +207,8 @@ BEGIN
     PERFORM lockcore.limit_wait();
     PERFORM pg_advisory_xact_lock(1819239276, hashtext('lockcore.token'));
     IF NOT lockcore.knows_server() THEN
+        INSERT INTO lockcore.server
+            SELECT '-infinity', 0, 0, 0 WHERE NOT EXISTS (SELECT FROM lockcore.server);
         UPDATE lockcore.server SET started = pg_postmaster_start_time(),
             database = (SELECT oid FROM pg_database WHERE datname = current_database()),
             sequence = 'lockcore.token'::regclass,

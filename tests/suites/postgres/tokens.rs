@@ -161,3 +161,15 @@ async fn a_client_that_connects_waits_for_no_grant() {
     drop(soon("the connection", connect(&server)).await);
     draws.batch_execute("COMMIT").await.unwrap();
 }
+
+/// As when the tables were emptied by hand.
+#[tokio::test]
+async fn a_row_of_the_server_that_is_missing_comes_back() {
+    let server = PostgresServer::start();
+    drop(connect(&server).await);
+    server.query("DELETE FROM lockcore.server").await;
+    let token = enters(&connect(&server).await, &request("order", "a")).await;
+    let clock: u64 = server.query("SELECT lockcore.clock()").await[0][0].parse().unwrap();
+    assert!(u64::from(token) > clock, "{token} at {clock}");
+    assert_eq!(server.query("SELECT count(*) FROM lockcore.server").await, [["1"]]);
+}
