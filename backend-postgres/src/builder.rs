@@ -173,7 +173,7 @@ impl PostgresBackendBuilder {
     ///   not be [migrated](Self::migrate), and if no wake-ups arrive, as behind a pooler in
     ///   transaction mode.
     /// - [`ReadOnly`](lockcore::BackendErrorKind::ReadOnly) if a server that answers is a replica,
-    ///   and none takes writes.
+    ///   or takes no writes from this role, and no other one does.
     /// - [`Auth`](lockcore::BackendErrorKind::Auth) for wrong credentials.
     /// - [`Permission`](lockcore::BackendErrorKind::Permission) if the role lacks a right.
     /// - [`Unavailable`](lockcore::BackendErrorKind::Unavailable) for a server that is starting up

@@ -63,13 +63,22 @@ pub(crate) fn of_connecting(error: Error, address: &str) -> BackendError {
     let (kind, said) = match error.as_db_error() {
         Some(said) => (kind_of(said), format!("{}{}", said.message(), hint_about(said.code()))),
         None if is_read_only(&error) => {
-            (BackendErrorKind::ReadOnly, "every server that answered is a replica".to_owned())
+            (BackendErrorKind::ReadOnly, "the server is a replica".to_owned())
         }
         None if is_io(&error) || error.is_closed() => (BackendErrorKind::Connection, cause(&error)),
         None => (BackendErrorKind::Configuration, cause(&error)),
     };
     let message = format!("could not connect to PostgreSQL at {address}: {said}");
     BackendError::new(kind, message).not_applied().with_source(error)
+}
+
+/// The error for a server that takes writes, but not from this role.
+pub(crate) fn role_is_read_only(address: &str) -> BackendError {
+    let message = format!(
+        "could not connect to PostgreSQL at {address}: it takes no writes from this role; set \
+         default_transaction_read_only to off for the role, the database and the server"
+    );
+    BackendError::new(BackendErrorKind::ReadOnly, message).not_applied()
 }
 
 /// The error for a connection that did not open in time.
@@ -224,17 +233,34 @@ fn is_io(error: &Error) -> bool {
     std::error::Error::source(error).is_some_and(|source| source.is::<io::Error>())
 }
 
-/// The client says this with an error of its own if `target_session_attrs` finds no server.
 fn is_read_only(error: &Error) -> bool {
-    let is_refusal = |source: &io::Error| source.kind() == io::ErrorKind::PermissionDenied;
     let source = std::error::Error::source(error);
-    source.and_then(|source| source.downcast_ref::<io::Error>()).is_some_and(is_refusal)
+    source.and_then(|source| source.downcast_ref::<io::Error>()).is_some_and(says_read_only)
+}
+
+/// The client says this with an error of its own if `target_session_attrs` finds no server. The
+/// operating system may refuse the connection itself, with an error that has a number.
+fn says_read_only(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::PermissionDenied && error.raw_os_error().is_none()
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests may panic: that is how they fail")]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_connection_that_the_system_refuses_is_not_taken_for_a_replica() {
+        const EPERM: i32 = 1;
+        const EACCES: i32 = 13;
+        let own = "database does not allow writes";
+        assert!(says_read_only(&io::Error::new(io::ErrorKind::PermissionDenied, own)));
+        for number in [EPERM, EACCES] {
+            let error = io::Error::from_raw_os_error(number);
+            assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+            assert!(!says_read_only(&error), "{error}");
+        }
+    }
 
     #[test]
     fn what_may_come_after_a_commit_is_not_taken_for_a_rollback() {

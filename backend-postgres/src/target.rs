@@ -142,6 +142,7 @@ impl Target {
         let begun = self.begin();
         let count = self.count_of_hosts();
         let (mut late, mut failures) = (Vec::new(), Vec::new());
+        let mut read_only = Vec::new();
         for nth in 0..=count {
             let found = match (begun.host() + nth) % count {
                 _ if nth == count => Ok(mem::take(&mut late)),
@@ -162,11 +163,36 @@ impl Target {
             for place in places {
                 match self.open_place(place, begun, &application, inbox.clone()).await {
                     Ok(opened) => return Ok(opened),
-                    Err(error) => failures.push(error),
+                    Err(error) => {
+                        if error.kind() == BackendErrorKind::ReadOnly {
+                            read_only.push((failures.len(), place));
+                        }
+                        failures.push(error);
+                    }
                 }
             }
         }
+        for (at, place) in read_only {
+            if let Some(error) = self.of_read_only_role(place, begun, &application).await {
+                failures[at] = error;
+            }
+        }
         Err(self.failure(failures))
+    }
+
+    /// The error for a server that takes no writes from this role, but is no replica. Asks the server
+    /// for that.
+    async fn of_read_only_role(
+        &self,
+        place: Place,
+        begun: Begin,
+        application: &str,
+    ) -> Option<BackendError> {
+        let opened = self.of_any_role().open_place(place, begun, application, None).await.ok()?;
+        let asked = opened.client.query_typed_one("SELECT pg_is_in_recovery()", &[]);
+        let row = timeout(self.connect_timeout, asked).await.ok()?.ok()?;
+        let is_replica: bool = row.try_get(0).ok()?;
+        (!is_replica).then(|| error::role_is_read_only(&opened.address))
     }
 
     fn is_random(&self) -> bool {

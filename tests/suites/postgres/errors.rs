@@ -150,6 +150,18 @@ async fn a_replica_is_refused() {
 }
 
 #[tokio::test]
+async fn a_role_whose_transactions_are_read_only_is_not_said_to_meet_a_replica() {
+    let server = PostgresServer::start();
+    role(&server, "shop").await;
+    server.query("ALTER ROLE shop SET default_transaction_read_only = on").await;
+    let error = fails(&server.url_of("shop", PASSWORD)).await;
+    assert_eq!(error.kind(), BackendErrorKind::ReadOnly, "{error}");
+    let said = error.to_string();
+    assert!(said.contains("default_transaction_read_only"), "{said}");
+    assert!(said.contains(&server.address()) && !said.contains("replica"), "{said}");
+}
+
+#[tokio::test]
 async fn another_isolation_level_is_refused_without_effect() {
     let server = PostgresServer::start();
     drop(connect(&server).await);
