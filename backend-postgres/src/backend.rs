@@ -107,6 +107,9 @@ impl PostgresBackend {
     /// The SQL that creates a schema of this name with all tables and functions, for databases in
     /// which the role of the locks must not create anything.
     ///
+    /// It is one transaction, which excludes migrations by clients. Run that of a newer version to
+    /// upgrade the schema: what is there already is left out.
+    ///
     /// # Errors
     /// [`Configuration`](lockcore::BackendErrorKind::Configuration) if `name` cannot be the name of
     /// a schema.

@@ -169,9 +169,9 @@ impl PostgresBackendBuilder {
     /// # Errors
     /// - [`Configuration`](lockcore::BackendErrorKind::Configuration) for a bad URL or option, for
     ///   a URL that needs the feature `tls` in a build without it, for a database that does not
-    ///   exist or has another encoding than UTF8, for a schema that is missing or too old and may
-    ///   not be [migrated](Self::migrate), and if no wake-ups arrive, as behind a pooler in
-    ///   transaction mode.
+    ///   exist or has another encoding than UTF8, for a server older than PostgreSQL 13, for a
+    ///   schema that is missing or too old and may not be [migrated](Self::migrate), and if no
+    ///   wake-ups arrive, as behind a pooler in transaction mode.
     /// - [`ReadOnly`](lockcore::BackendErrorKind::ReadOnly) if a server that answers is a replica,
     ///   or takes no writes from this role, and no other one does.
     /// - [`Auth`](lockcore::BackendErrorKind::Auth) for wrong credentials.

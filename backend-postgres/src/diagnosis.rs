@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::{
     PostgresBackend, error,
-    schema::Schema,
+    schema::{OLDEST, Schema},
     target::{Opened, Target},
 };
 
@@ -22,8 +22,6 @@ pub(crate) struct Patient {
     pub(crate) response_timeout: Duration,
 }
 
-/// The oldest version that works, as a server version number.
-const OLDEST: i32 = 130_000;
 /// The largest allowed difference in seconds. Synchronized clocks differ by milliseconds.
 const MOST_APART: f64 = 1.0;
 const PINGS: usize = 20;

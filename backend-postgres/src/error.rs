@@ -17,12 +17,23 @@ pub(crate) fn of_request(error: Error, doing: &str, address: &str) -> BackendErr
     with_hint(error, doing, address, hint_about)
 }
 
-/// Converts the error of a statement that creates the schema, or something in it.
-pub(crate) fn of_migration(error: Error, doing: &str, address: &str) -> BackendError {
+/// Converts the error of a statement that creates the schema.
+pub(crate) fn of_creation(error: Error, doing: &str, address: &str) -> BackendError {
     with_hint(error, doing, address, |code| match code.code() {
         "42501" => {
             "; grant the role CREATE on the database, or have an administrator run what \
              `PostgresBackend::schema_script` returns"
+        }
+        _ => hint_about(code),
+    })
+}
+
+/// Converts the error of a statement that creates something in the schema.
+pub(crate) fn of_migration(error: Error, doing: &str, address: &str) -> BackendError {
+    with_hint(error, doing, address, |code| match code.code() {
+        "42501" => {
+            "; grant the role CREATE on the schema and let it own what is in it, or have an \
+             administrator run what `PostgresBackend::schema_script` returns"
         }
         _ => hint_about(code),
     })

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use lockcore::{BackendError, BackendErrorKind};
+use lockcore::BackendError;
 use tokio_postgres::{Client, types::Type};
 
 use crate::{connection::Parameter, error, target::Target};
@@ -33,6 +33,13 @@ const FIRST: [&str; 10] = [
 /// The files that make each version from the one before it. A published version is never changed,
 /// and a version takes nothing away: clients of earlier ones may still be running.
 const MIGRATIONS: [&[&str]; 1] = [&FIRST];
+
+/// The versions that the schema has had.
+const TABLE: &str = "CREATE TABLE IF NOT EXISTS lockcore.migration (\n    \
+                     number integer PRIMARY KEY,\n    at timestamptz NOT NULL DEFAULT now()\n);\n";
+
+/// The oldest version of PostgreSQL that works, as a server version number.
+pub(crate) const OLDEST: i32 = 130_000;
 
 /// Excludes concurrent migrations until the end of the transaction.
 const ENTER: &str = "SELECT pg_advisory_xact_lock(1819239276, 1)";
@@ -72,20 +79,32 @@ impl Schema {
         sql.replace(WRITTEN_FOR, &format!("\"{}\".", self.name))
     }
 
-    /// Everything that makes the present version of an empty schema.
+    /// Everything that brings the schema to the present version, as a client does: in one
+    /// transaction, and without what is there already.
     pub(crate) fn script(&self) -> String {
-        let mut script = format!("CREATE SCHEMA IF NOT EXISTS \"{}\";\n", self.name);
+        let name = &self.name;
+        let mut script = format!("BEGIN ISOLATION LEVEL READ COMMITTED;\n{ENTER};\n");
+        script.push_str(&format!(
+            "DO $step$ BEGIN\nIF to_regnamespace('\"{name}\"') IS NULL THEN\n    \
+             CREATE SCHEMA \"{name}\";\nEND IF;\nEND $step$;\n"
+        ));
+        script.push_str(&self.sql(TABLE));
         for (number, parts) in (1..).zip(MIGRATIONS) {
+            let begin = format!(
+                "DO $step$ BEGIN\nIF NOT EXISTS (SELECT FROM lockcore.migration WHERE number = \
+                 {number}) THEN\nEXECUTE $parts$\n"
+            );
+            script.push_str(&self.sql(&begin));
             script.push_str(&self.step(number, parts));
+            script.push_str("$parts$;\nEND IF;\nEND $step$;\n");
         }
+        script.push_str("COMMIT;\n");
         script
     }
 
     fn step(&self, number: usize, parts: &[&str]) -> String {
-        let table = "CREATE TABLE IF NOT EXISTS lockcore.migration (\n    \
-                     number integer PRIMARY KEY,\n    at timestamptz NOT NULL DEFAULT now()\n);\n";
         let note = format!("INSERT INTO lockcore.migration (number) VALUES ({number});\n");
-        self.sql(&[&[table], parts, &[note.as_str()]].concat().join("\n"))
+        self.sql(&[&[TABLE], parts, &[note.as_str()]].concat().join("\n"))
     }
 
     /// Brings the schema to the version of this crate, if it is older and `migrates`.
@@ -103,7 +122,7 @@ impl Schema {
     async fn migrate(&self, target: &Target, migrates: bool) -> Result<(), BackendError> {
         let opened = target.open(None).await?;
         let (client, address) = (&opened.client, target.address());
-        self.check_encoding(client, address).await?;
+        self.check_server(client, address).await?;
         let version = self.version(client, address).await?;
         // The server answers, so the connections that follow need not begin with one that does not.
         target.prefer(&opened);
@@ -141,7 +160,7 @@ impl Schema {
         let sql = "SELECT count(*) FROM pg_namespace WHERE nspname = $1";
         let parameters: [Parameter<'_>; 1] = [(&name, Type::TEXT)];
         let failed =
-            |error| error::of_migration(error, &format!("creating the schema `{name}`"), address);
+            |error| error::of_creation(error, &format!("creating the schema `{name}`"), address);
         let row = client.query_typed_one(sql, &parameters).await.map_err(failed)?;
         if row.try_get::<_, i64>(0).map_err(failed)? == 0 {
             let sql = format!("CREATE SCHEMA \"{name}\"");
@@ -169,25 +188,45 @@ impl Schema {
         Ok(usize::try_from(version).unwrap_or_default())
     }
 
-    /// Refuses other encodings, in which a name may have no representation, or an ambiguous one.
-    async fn check_encoding(&self, client: &Client, address: &str) -> Result<(), BackendError> {
+    async fn check_server(&self, client: &Client, address: &str) -> Result<(), BackendError> {
         let failed = |error| error::of_connecting(error, address);
-        let row = client.query_typed_one("SELECT current_setting('server_encoding')", &[]);
-        let encoding: String = row.await.map_err(failed)?.try_get(0).map_err(failed)?;
-        if encoding == "UTF8" {
-            return Ok(());
-        }
-        let message = format!(
+        let sql = "SELECT current_setting('server_version_num')::integer, \
+                   current_setting('server_version'), current_setting('server_encoding')";
+        let row = client.query_typed_one(sql, &[]).await.map_err(failed)?;
+        let number = row.try_get(0).map_err(failed)?;
+        let (version, encoding): (&str, &str) =
+            (row.try_get(1).map_err(failed)?, row.try_get(2).map_err(failed)?);
+        check((number, version), encoding, address)
+    }
+}
+
+/// Refuses servers that are too old, and other encodings than UTF8, in which a name may have no
+/// representation, or an ambiguous one.
+fn check(
+    (number, version): (i32, &str),
+    encoding: &str,
+    address: &str,
+) -> Result<(), BackendError> {
+    if number < OLDEST {
+        return Err(error::configuration(format!(
+            "PostgreSQL at {address} has version {version}, and {} or newer is needed; upgrade it",
+            OLDEST / 10_000
+        )));
+    }
+    if encoding != "UTF8" {
+        return Err(error::configuration(format!(
             "the database at {address} has the encoding {encoding}; create one with \
              ENCODING 'UTF8' TEMPLATE template0"
-        );
-        Err(BackendError::new(BackendErrorKind::Configuration, message).not_applied())
+        )));
     }
+    Ok(())
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests may panic: that is how they fail")]
 mod tests {
+    use lockcore::BackendErrorKind;
+
     use super::*;
 
     #[test]
@@ -195,6 +234,30 @@ mod tests {
         for name in ["", "a\"b", "a b", "a.b", "a$$", &"x".repeat(64)] {
             let error = Schema::new(name).unwrap_err();
             assert_eq!(error.kind(), BackendErrorKind::Configuration, "{error}");
+        }
+    }
+
+    #[test]
+    fn servers_that_are_too_old_or_have_another_encoding_are_refused() {
+        let check = |number, encoding| check((number, "12.22"), encoding, "db.internal:5432");
+        check(130_000, "UTF8").unwrap();
+        check(180_001, "UTF8").unwrap();
+        for (number, encoding, said) in [
+            (120_022, "UTF8", "12.22"),
+            (90_624, "UTF8", "13 or newer"),
+            (170_000, "LATIN1", "UTF8"),
+        ] {
+            let error = check(number, encoding).unwrap_err();
+            assert_eq!(error.kind(), BackendErrorKind::Configuration, "{error}");
+            assert!(error.to_string().contains(said), "{error}");
+            assert!(error.to_string().contains("db.internal:5432"), "{error}");
+        }
+    }
+
+    #[test]
+    fn no_file_ends_the_quotes_of_the_script() {
+        for file in MIGRATIONS.concat() {
+            assert!(!file.contains("$step$") && !file.contains("$parts$"));
         }
     }
 

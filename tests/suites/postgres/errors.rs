@@ -85,6 +85,13 @@ async fn a_right_that_is_missing_is_named() {
     assert_eq!(error.kind(), BackendErrorKind::Permission, "{error}");
     assert!(error.to_string().contains("schema `lockcore`"), "{error}");
 
+    // The schema exists, and the role must not create anything in it.
+    server.query("CREATE SCHEMA lockcore; GRANT USAGE ON SCHEMA lockcore TO shop").await;
+    let error = fails(&url).await;
+    assert_eq!(error.kind(), BackendErrorKind::Permission, "{error}");
+    assert!(error.to_string().contains("CREATE on the schema"), "{error}");
+    server.query("DROP SCHEMA lockcore").await;
+
     // The schema exists, but the role must not use it.
     drop(connect(&server).await);
     let error = fails(&url).await;

@@ -56,6 +56,27 @@ async fn a_client_that_must_not_migrate_says_what_to_do() {
     enters(&builder().connect().await.unwrap(), &request("order", "a")).await;
 }
 
+/// It is also what brings a schema to the version of a newer crate.
+#[tokio::test]
+async fn the_script_can_be_run_again_and_leaves_all_or_nothing() {
+    let server = PostgresServer::start();
+    let script = PostgresBackend::schema_script("by_hand").unwrap();
+    server.query("CREATE SCHEMA by_hand; CREATE TABLE by_hand.swept (id int)").await;
+    server.try_query(&script).await.unwrap_err();
+    let tables = "SELECT relname FROM pg_class WHERE relkind = 'r'
+        AND relnamespace = 'by_hand'::regnamespace";
+    assert_eq!(server.query(tables).await, [["swept"]]);
+
+    server.query("DROP TABLE by_hand.swept").await;
+    server.query(&script).await;
+    let builder = PostgresBackend::builder(server.url()).schema("by_hand").migrate(false);
+    let backend = builder.connect().await.unwrap();
+    enters(&backend, &request("order", "a")).await;
+    server.query(&script).await;
+    assert!(is_held(&backend, "order").await);
+    assert_eq!(server.query("SELECT number FROM by_hand.migration").await, [["1"]]);
+}
+
 #[tokio::test]
 async fn a_schema_that_exists_already_is_filled() {
     let server = PostgresServer::start();
