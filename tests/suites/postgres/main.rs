@@ -28,6 +28,7 @@ mod proxy;
 mod races;
 #[path = "../readers.rs"]
 mod readers;
+mod refused;
 mod renewing;
 mod schema;
 #[path = "../shown.rs"]
