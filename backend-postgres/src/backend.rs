@@ -34,6 +34,9 @@ const MOST_TOKENS: u32 = 1 << 16;
 /// The longest id of a hold, in bytes: it has to fit into an index and into a notification.
 const LONGEST_ID: usize = 1_024;
 
+/// The answer to an acquisition that only a fenced transaction is in the way of.
+const FENCED: i32 = 7;
+
 /// Locks in a PostgreSQL database.
 ///
 /// Leases are measured by the server's clock. Clones share their connections.
@@ -231,7 +234,7 @@ fn check_id(hold: &HoldId) -> Result<(), BackendError> {
 fn outcome((answer, number): (i32, i64), doing: &str) -> Result<AcquireOutcome, BackendError> {
     Ok(match answer {
         0 => AcquireOutcome::Acquired { token: FencingToken::from(number.cast_unsigned()) },
-        1 => {
+        1 | FENCED => {
             let remaining = Duration::from_micros(number.max(0).cast_unsigned());
             AcquireOutcome::Held { remaining: Some(remaining) }
         }
@@ -298,6 +301,9 @@ impl Backend for PostgresBackend {
         ];
         let connection = self.connection(name);
         let answer = connection.call_dated(DOING, &self.calls().acquire, &parameters).await?;
+        if answer.0 == FENCED {
+            tracing::debug!(lock = %name, "the fence is closed: a transaction has checked a token");
+        }
         outcome(answer, DOING)
     }
 

@@ -54,6 +54,15 @@ const LONG_TRANSACTIONS: &str = "SELECT count(*), \
     FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() \
     AND backend_type = 'client backend' AND xact_start < clock_timestamp() - interval '10 min'";
 
+/// Sessions that have checked a token, and have then left their transaction open. A transaction that
+/// has just paused is not meant.
+const FENCES: &str = "SELECT count(*), \
+    coalesce(max(extract(epoch FROM clock_timestamp() - state_change))::bigint, 0), \
+    coalesce(string_agg(pid::text, ', ' ORDER BY pid), '') FROM pg_stat_activity \
+    WHERE datname = current_database() AND state LIKE 'idle in transaction%' \
+    AND state_change < clock_timestamp() - interval '5 s' AND pid IN (SELECT pid FROM pg_locks \
+        WHERE locktype = 'advisory' AND classid = 1819239277 AND granted)";
+
 const UNLOGGED: &str = "SELECT count(*), coalesce(string_agg(relname, ', ' ORDER BY relname), '') \
     FROM pg_class WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = $1) \
     AND relpersistence = 'u' AND relkind = 'r'";
@@ -76,7 +85,7 @@ const SCHEMA: &str = "SELECT count(*), \
 
 impl PostgresBackend {
     /// Checks whether the server is fit for locks: version, role, durability, clock, latency,
-    /// connections, long transactions, rights, messages, and locks without an end.
+    /// connections, long and fenced transactions, rights, messages, and locks without an end.
     ///
     /// It uses connections of its own and writes nothing. Each request has the limit of
     /// [`response_timeout`](crate::PostgresBackendBuilder::response_timeout).
@@ -136,6 +145,7 @@ pub(crate) async fn diagnose(patient: &Patient) -> Result<Diagnosis, BackendErro
     session.latency().await?;
     session.connections().await?;
     session.transactions().await?;
+    session.fences().await?;
     if !is_replica {
         session.schema(&patient.schema).await?;
         session.messages(&patient.wakeups).await?;
@@ -348,7 +358,7 @@ impl Session {
             let found = Finding::new("long-transactions", Severity::Unknown, seen)
                 .because(
                     "long transactions of others, which make names slow that are locked often, \
-                     could not be looked for",
+                     and those that keep a lock with a fence could not be looked for",
                 )
                 .to_do("grant the role pg_read_all_stats, or look as one that has it");
             self.diagnosis.add(found);
@@ -367,6 +377,32 @@ impl Session {
                  is locked often becomes slow",
                 "end them (pg_stat_activity), set idle_in_transaction_session_timeout, or give \
                  the locks a database of their own",
+            );
+        }
+        Ok(())
+    }
+
+    async fn fences(&mut self) -> Result<(), BackendError> {
+        let row = match self.ask(FENCES, None).await? {
+            Ok(row) => row,
+            Err(error) => {
+                self.refused("fences", "fenced transactions", &error);
+                return Ok(());
+            }
+        };
+        let (count, longest) = (field::<i64>(&row, 0)?, field::<i64>(&row, 1)?);
+        if count > 0 {
+            self.problem(
+                "fences",
+                format!(
+                    "{} has {count} sessions that are idle in a transaction with a fence, the \
+                     longest for {longest} s: {}",
+                    self.address,
+                    field::<String>(&row, 2)?
+                ),
+                "the locks whose tokens they have checked are granted to nobody",
+                "end the sessions (pg_terminate_backend), keep fenced transactions short, and keep \
+                 their limit (Fence::idle_limit)",
             );
         }
         Ok(())

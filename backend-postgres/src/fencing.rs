@@ -1,5 +1,7 @@
 //! [`Fence`]: tokens that are checked in the transaction that writes the data.
 
+use std::time::Duration;
+
 use lockcore::{BackendError, FencingToken, LockName};
 use tokio_postgres::{GenericClient, types::Type};
 
@@ -14,14 +16,19 @@ pub const STALE_TOKEN: &str = "LC001";
 /// that it still holds the lock. The database can, if the locks are in it. The writer calls
 /// [`check`](Self::check) with its token in the transaction that writes. If another owner has held
 /// the lock since, the transaction fails and nothing of it is written. Otherwise, the lock is
-/// granted to nobody before the transaction has ended: a request that comes meanwhile waits for up
-/// to 2 s, and then fails like one to a busy server.
+/// granted to nobody before the transaction has ended: whoever asks for it meanwhile is refused, as
+/// if it were held.
+///
+/// So a writer whose host fails in the middle of a transaction keeps the lock. The server ends the
+/// session of a checked transaction that is idle for [30 s](Self::idle_limit). It notices a host that
+/// is gone while a statement runs, or while it sends an answer, with `tcp_keepalives_idle` and
+/// `tcp_user_timeout`.
 ///
 /// - Check before anything else. Data that was read before the check may be out of date.
 /// - The transaction needs the isolation level `READ COMMITTED`. In another one, the check fails.
 /// - Before the first check of a name, its holders are not recorded. Make the first check while the
 ///   hold lasts; it fails if the hold has ended, even if nobody else has acquired the lock.
-/// - Readers count if they acquire the lock while nobody else holds it. A reader beside others
+/// - A reader supersedes the writers before it, and no other reader. A reader beside a writer
 ///   supersedes nobody: check with the token of the writer.
 /// - Tasks of one client may [hand the lock over](lockcore::LocksBuilder::hand_over) to each other,
 ///   which the database does not see. An earlier one of these tasks is rejected as soon as a later
@@ -32,8 +39,8 @@ pub const STALE_TOKEN: &str = "LC001";
 /// transaction that checks several names checks them in the order of their names, so that no two of
 /// them wait for each other. Keep these transactions short.
 ///
-/// Each name that was ever checked keeps one row in the table `fence` of the schema. Delete it with
-/// the data that it belongs to: the next check is then a first one.
+/// Each name that was ever checked keeps one row in the table `fence` of the schema.
+/// [`forget`](Self::forget) it with the data that it belongs to: the next check is then a first one.
 ///
 /// # Examples
 /// ```
@@ -67,6 +74,7 @@ pub const STALE_TOKEN: &str = "LC001";
 /// ```
 #[derive(Clone, Debug)]
 pub struct Fence {
+    schema: Schema,
     sql: String,
 }
 
@@ -78,8 +86,21 @@ impl Fence {
     /// [`Configuration`](lockcore::BackendErrorKind::Configuration) if `name` cannot be the name of
     /// a schema.
     pub fn new(name: &str) -> Result<Self, BackendError> {
-        let sql = Schema::new(name)?.sql("SELECT lockcore.fence($1, $2)");
-        Ok(Self { sql })
+        let schema = Schema::new(name)?;
+        let sql = schema.sql("SELECT lockcore.fence($1, $2)");
+        Ok(Self { schema, sql })
+    }
+
+    /// Sets how long a transaction may be idle after a check: the server ends its session then, and
+    /// rolls it back. Default: 30 s. It counts in milliseconds, and zero leaves the time to the
+    /// setting `idle_in_transaction_session_timeout`, which otherwise counts if it is shorter.
+    ///
+    /// The time begins anew with each statement, and ends with the transaction.
+    #[must_use]
+    pub fn idle_limit(mut self, limit: Duration) -> Self {
+        let limit = i32::try_from(limit.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX);
+        self.sql = self.schema.sql(&format!("SELECT lockcore.fence($1, $2, {limit})"));
+        self
     }
 
     /// The statement, for other clients than `tokio_postgres`: it takes the name of the lock as
@@ -107,6 +128,21 @@ impl Fence {
         let token = u64::from(token).cast_signed();
         let parameters: [Parameter<'_>; 2] = [(&name.as_str(), Type::TEXT), (&token, Type::INT8)];
         transaction.query_typed(&self.sql, &parameters).await.map(drop)
+    }
+
+    /// Deletes what is known about the holders of a lock, in the transaction that deletes the data
+    /// behind it. It waits for the transactions that have checked a token of the lock, and the lock
+    /// is granted to nobody before this one has ended.
+    ///
+    /// # Errors
+    /// Any error of the database.
+    pub async fn forget<C: GenericClient>(
+        &self,
+        transaction: &C,
+        name: &LockName,
+    ) -> Result<(), tokio_postgres::Error> {
+        let sql = self.schema.sql("SELECT lockcore.forget_fence($1)");
+        transaction.query_typed(&sql, &[(&name.as_str(), Type::TEXT)]).await.map(drop)
     }
 }
 

@@ -62,7 +62,8 @@ END $$;
 
 -- Answers: 0 it is held, `number` is its token; 1 refused for `number` microseconds; 2 the hold
 -- that should grow is gone; 3 there are only `number` permits; 4 the name is in use as kind
--- `number`; 5 the request was undone before it came; 6 it is late, and `number` is the clock.
+-- `number`; 5 the request was undone before it came; 6 it is late, and `number` is the clock; 7 the
+-- lock is free but for a fenced transaction, and the request is refused as with 1.
 CREATE FUNCTION lockcore.acquire(
     p_name text, p_id text, p_owner text, p_mode integer, p_lease bigint, p_count bigint,
     p_queue bigint, p_within text, p_tokens bigint, p_permits bigint, p_most bigint,
@@ -79,7 +80,9 @@ DECLARE
     v_blocked timestamptz;
     v_told timestamptz;
     v_used integer;
-    v_takes_over boolean;
+    v_refused integer := 1;
+    v_takes_over boolean := false;
+    v_passes bigint;
 BEGIN
     -- A refusal changes nothing, and needs no turn: the hold was there when this looked.
     IF p_mode = 1 THEN
@@ -139,23 +142,38 @@ BEGIN
     IF v_blocked IS NULL THEN
         v_blocked := lockcore.turn_blocked_until(p_name, p_id, p_owner, p_mode, v_now);
     END IF;
+    IF v_blocked IS NULL THEN
+        -- Whoever has permits takes nothing over, and neither does a reader beside a writer. Readers
+        -- beside others pass the fence if that is still to be done: a writer that has gone on as a
+        -- reader may have admitted the first of them.
+        IF p_mode IN (1, 2, 4) THEN
+            v_takes_over := true;
+        ELSIF p_mode = 3 AND NOT EXISTS (
+            SELECT FROM lockcore.hold WHERE name = p_name AND until > v_now AND mode = 4
+        ) THEN
+            SELECT min(token) INTO v_passes FROM lockcore.hold
+                WHERE name = p_name AND until > v_now;
+            v_takes_over := NOT EXISTS (
+                SELECT FROM lockcore.fence WHERE name = p_name AND token >= v_passes
+            );
+        END IF;
+        IF v_takes_over AND NOT lockcore.close_fence(p_name) THEN
+            -- Nobody tells a waiter when the transaction ends. It asks again.
+            v_refused := 7;
+            v_blocked := v_now + interval '250 milliseconds';
+        END IF;
+    END IF;
     IF v_blocked IS NOT NULL THEN
         IF p_queue IS NOT NULL THEN
             PERFORM lockcore.queue(p_name, p_id, p_owner, p_mode, p_queue, p_request, v_now);
         END IF;
-        answer := 1;
+        answer := v_refused;
         number := lockcore.microseconds(v_blocked - v_now);
         RETURN;
     END IF;
 
-    -- A reader beside others takes nothing over, and neither does who has permits.
-    v_takes_over := p_mode IN (1, 2, 4) OR p_mode = 3 AND NOT EXISTS (
-        SELECT FROM lockcore.hold WHERE name = p_name AND until > v_now
-    );
     IF v_takes_over THEN
-        PERFORM lockcore.limit_wait();
-        PERFORM pg_advisory_xact_lock(1819239277, hashtext('lockcore.' || p_name));
-        -- That may have taken a part of the lease.
+        -- The fence may have taken a part of the lease.
         v_until := clock_timestamp() + p_lease * interval '1 microsecond';
     END IF;
     -- Whoever was refused because of what the hold replaces was told when that ends.
@@ -173,7 +191,7 @@ BEGIN
     INSERT INTO lockcore.hold
         VALUES (p_name, p_id, p_owner, v_kind, p_mode, 1, p_permits, v_total, number, v_until);
     IF v_takes_over THEN
-        PERFORM lockcore.pass_fence(p_name, number);
+        PERFORM lockcore.pass_fence(p_name, coalesce(v_passes, number));
     END IF;
     IF v_told > v_until THEN
         PERFORM lockcore.wake(p_name, v_now, p_channel);

@@ -10,7 +10,34 @@
 -- which only those who have the name write, and the sweeper, which waits for nobody. A fenced
 -- transaction waits for fences and for their rows, and for nothing else of this schema. A row of a
 -- fence is only waited for by those who have the fence. A release, which must not wait for a fence
--- that its own client keeps, does not (`grant_directly`).
+-- that its own client keeps, does not (`grant_directly`). A grant waits for a moment only: the
+-- transaction may belong to a client that is gone, and would keep up all who ask for the name.
+
+-- Takes the fence for a grant, and answers whether that was possible. The name was entered. A fenced
+-- transaction is short as a rule, so it is waited for, unless others wait for the name meanwhile.
+CREATE FUNCTION lockcore.close_fence(p_name text) RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF pg_try_advisory_xact_lock(1819239277, hashtext('lockcore.' || p_name)) THEN
+        RETURN true;
+    END IF;
+    IF EXISTS (
+        SELECT FROM pg_locks AS waiting JOIN pg_locks AS own
+            USING (locktype, database, classid, objid, objsubid)
+            WHERE own.pid = pg_backend_pid() AND own.granted AND own.locktype = 'advisory'
+                AND own.classid = 1819239275 AND NOT waiting.granted
+    ) THEN
+        RETURN false;
+    END IF;
+    BEGIN
+        PERFORM lockcore.limit_wait(100);
+        PERFORM pg_advisory_xact_lock(1819239277, hashtext('lockcore.' || p_name));
+        PERFORM lockcore.limit_wait();
+        RETURN true;
+    EXCEPTION WHEN lock_not_available THEN
+        RETURN false;
+    END;
+END $$;
 
 -- Turns away, from the end of this transaction on, whoever has an earlier token than `p_token`.
 -- The row is there from the first check of the name on.
@@ -25,14 +52,26 @@ $$;
 --
 -- Raises the error LC001 if `p_token` is old. Before the first check of a name, nobody has noted
 -- who has held it: then only a hold that has not ended shows that the token is not old.
-CREATE FUNCTION lockcore.fence(p_name text, p_token bigint) RETURNS void
+--
+-- The server ends the session if it then does nothing for `p_idle` milliseconds before the end of
+-- the transaction, or for as long as it was told before if that is less: the client may be gone, and
+-- nobody would get the lock. With 0, that stays as it is.
+CREATE FUNCTION lockcore.fence(p_name text, p_token bigint, p_idle integer DEFAULT 30000)
+RETURNS void
 LANGUAGE plpgsql AS $$
+DECLARE
+    v_idle numeric := 1000 * extract(
+        epoch FROM current_setting('idle_in_transaction_session_timeout')::interval
+    );
 BEGIN
     -- In the others, what is read here can be older than the lock that is taken here.
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'a fence needs the isolation level READ COMMITTED, not %',
             upper(current_setting('transaction_isolation'))
             USING ERRCODE = 'LC002';
+    END IF;
+    IF p_idle > 0 AND v_idle NOT BETWEEN 1 AND p_idle THEN
+        PERFORM set_config('idle_in_transaction_session_timeout', p_idle || 'ms', true);
     END IF;
     PERFORM pg_advisory_xact_lock_shared(1819239277, hashtext('lockcore.' || p_name));
     UPDATE lockcore.fence SET token = p_token WHERE name = p_name AND token <= p_token;
@@ -55,4 +94,13 @@ BEGIN
         'the lock since', p_token, p_name
         USING ERRCODE = 'LC001',
             HINT = 'Stop the work that the lock protected, and acquire it again.';
+END $$;
+
+-- Deletes what is known about the holders of a lock, together with the data behind it. It waits for
+-- fenced transactions, and nobody is granted the lock before this one ends.
+CREATE FUNCTION lockcore.forget_fence(p_name text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(1819239277, hashtext('lockcore.' || p_name));
+    DELETE FROM lockcore.fence WHERE name = p_name;
 END $$;

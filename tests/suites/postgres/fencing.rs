@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use lockcore::{
-    BackendErrorKind, FencingToken, LockName, Mode,
-    backend::{AcquireRequest, Backend, ReleaseOutcome, SubscribeRequest, Wakeup},
+    FencingToken, LockName, Mode,
+    backend::{AcquireOutcome, AcquireRequest, Backend, ReleaseOutcome, SubscribeRequest, Wakeup},
 };
 use lockcore_postgres::{Fence, PostgresBackend, is_stale_token};
 use lockcore_testkit::PostgresServer;
@@ -192,22 +192,113 @@ async fn a_grant_waits_for_the_fenced_transaction() {
         backend.release(&holder.release()).await.unwrap();
 
         let other = request("account", "other").mode(mode);
-        let error = soon("the end of its patience", backend.acquire(&other)).await.unwrap_err();
-        assert_eq!(error.kind(), BackendErrorKind::Unavailable, "{error}");
-        assert!(error.is_retryable() && !error.is_outcome_unknown(), "{error}");
+        let refused = backend.acquire(&other).await.unwrap();
+        assert!(matches!(refused, AcquireOutcome::Held { .. }), "{mode}: {refused:?}");
+        transaction.commit().await.unwrap();
+        assert!(enters(&backend, &other).await > token);
+        let error = writes(&mut client, token).await.unwrap_err();
+        assert!(is_stale_token(&error), "{mode}: {error}");
+    }
+}
+
+/// A transaction is short as a rule: whoever comes meanwhile gets in without asking again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_waits_for_a_moment_within_its_request() {
+    let server = server().await;
+    let backend = connect(&server).await;
+    let holder = request("account", "holder");
+    let token = enters(&backend, &holder).await;
+    let ((fence, name), mut client) = (fence(), session(&server).await);
+    let mut is_granted = false;
+    // On a busy machine, the wait may be over before it is seen.
+    for round in 0..20 {
+        let transaction = client.transaction().await.unwrap();
+        fence.check(&transaction, &name, token).await.unwrap();
+        if round == 0 {
+            backend.release(&holder.release()).await.unwrap();
+        }
         let waiting = tokio::spawn({
-            let (backend, other) = (backend.clone(), other.clone());
-            async move { enters(&backend, &other).await }
+            let (backend, other) = (backend.clone(), request("account", "other"));
+            async move { backend.acquire(&other).await.unwrap() }
         });
-        until("its wait", || async {
-            let waiting = "SELECT pid FROM pg_locks WHERE classid = 1819239277 AND NOT granted";
-            !server.query(waiting).await.is_empty()
+        until("its wait, or its end", || async {
+            let waits = "SELECT pid FROM pg_locks WHERE classid = 1819239277 AND NOT granted";
+            waiting.is_finished() || !server.query(waits).await.is_empty()
         })
         .await;
         transaction.commit().await.unwrap();
-        assert!(soon("the grant", waiting).await.unwrap() > token);
+        is_granted = soon("the answer", waiting).await.unwrap().token().is_some();
+        if is_granted {
+            break;
+        }
+    }
+    assert!(is_granted);
+}
+
+/// The writer went on as a reader. Whoever reads beside it has not superseded it, but has read what
+/// it wrote.
+#[tokio::test]
+async fn a_writer_is_turned_away_once_its_hold_is_over_and_others_read() {
+    let server = server().await;
+    let (backend, mut client) = (connect(&server).await, session(&server).await);
+    let write = request("account", "writer").mode(Mode::Write);
+    let token = enters(&backend, &write).await;
+    let read = |hold: &str| request("account", hold).mode(Mode::Read);
+    let downgraded = read("downgraded").within(Some(write.hold.clone()));
+    let reading = enters(&backend, &downgraded).await;
+    writes(&mut client, token).await.unwrap();
+    backend.release(&write.release()).await.unwrap();
+    writes(&mut client, token).await.unwrap();
+    for other in ["other", "third"] {
+        enters(&backend, &read(other)).await;
         let error = writes(&mut client, token).await.unwrap_err();
-        assert!(is_stale_token(&error), "{mode}: {error}");
+        assert!(is_stale_token(&error), "{other}: {error}");
+        // It holds the lock all the time.
+        writes(&mut client, reading).await.unwrap();
+    }
+}
+
+/// It must not read before the writer's transaction has ended.
+#[tokio::test]
+async fn a_reader_beside_another_waits_for_the_fenced_transaction_of_the_writer_before() {
+    let server = server().await;
+    let (backend, mut client) = (connect(&server).await, session(&server).await);
+    let write = request("account", "writer").mode(Mode::Write);
+    let token = enters(&backend, &write).await;
+    let read = |hold: &str| request("account", hold).mode(Mode::Read);
+    enters(&backend, &read("downgraded").within(Some(write.hold.clone()))).await;
+    let (fence, name) = fence();
+    let transaction = client.transaction().await.unwrap();
+    fence.check(&transaction, &name, token).await.unwrap();
+    backend.release(&write.release()).await.unwrap();
+    let refused = backend.acquire(&read("other")).await.unwrap();
+    assert!(matches!(refused, AcquireOutcome::Held { .. }), "{refused:?}");
+    transaction.commit().await.unwrap();
+    enters(&backend, &read("other")).await;
+}
+
+/// The rights that the README names for the role of the data.
+#[tokio::test]
+async fn a_role_that_only_writes_data_needs_few_rights() {
+    let server = server().await;
+    let backend = connect(&server).await;
+    server.query("CREATE ROLE data LOGIN PASSWORD 'secret'").await;
+    server
+        .query(
+            "GRANT USAGE ON SCHEMA lockcore TO data;
+             GRANT SELECT ON lockcore.hold TO data;
+             GRANT SELECT, INSERT, UPDATE, DELETE ON lockcore.fence TO data;
+             GRANT INSERT ON written TO data;
+             GRANT USAGE ON SEQUENCE written_number_seq TO data",
+        )
+        .await;
+    let url = server.url_of("data", "secret");
+    let (mut client, connection) =
+        tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let token = enters(&backend, &request("account", "holder")).await;
+    for _ in 0..2 {
+        writes(&mut client, token).await.unwrap();
     }
 }
 

@@ -35,6 +35,7 @@ mod schema;
 mod shown;
 #[path = "../signals/mod.rs"]
 mod signals;
+mod stalled;
 mod support;
 mod tls;
 mod tokens;

@@ -1,0 +1,187 @@
+//! A writer that has checked its token, and whose transaction stays open.
+
+use std::time::{Duration, Instant};
+
+use lockcore::{
+    Locks, Mode,
+    backend::{AcquireOutcome, Backend},
+};
+use lockcore_postgres::{Fence, PostgresBackend};
+use lockcore_testkit::PostgresServer;
+use tokio_postgres::Client;
+
+use crate::support::{LEASE, connect, enters, name, request, session, soon};
+
+/// The session of a writer that has checked the token of a hold of `lock`, and has released it.
+async fn stalled(server: &PostgresServer, backend: &PostgresBackend, lock: &str) -> Client {
+    let holder = request(lock, "stalled");
+    let token = enters(backend, &holder).await;
+    let client = session(server).await;
+    client.batch_execute("BEGIN").await.unwrap();
+    Fence::new("lockcore").unwrap().check(&client, &name(lock), token).await.unwrap();
+    backend.release(&holder.release()).await.unwrap();
+    client
+}
+
+/// Those who wait for the lock go on waiting, and other names of the client are not kept up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_go_on_waiting_and_others_do_not_wait() {
+    const STALL: Duration = Duration::from_secs(10);
+    const SLOW: Duration = Duration::from_millis(500);
+    let server = PostgresServer::start();
+    let backend = PostgresBackend::builder(server.url()).connections(1).connect().await.unwrap();
+    let (account, turn) =
+        (stalled(&server, &backend, "account").await, stalled(&server, &backend, "turn").await);
+    let locks = Locks::new(backend);
+    let waiting = [locks.lock("account"), locks.fair_lock("turn")]
+        .map(|lock| tokio::spawn(async move { lock.acquire().await }));
+    let (start, mut slow) = (Instant::now(), Vec::new());
+    while start.elapsed() < STALL {
+        let asked = Instant::now();
+        let guard = locks.lock("other").acquire().await.unwrap();
+        guard.release().await.unwrap();
+        let took = asked.elapsed();
+        if took >= SLOW {
+            slow.push(took);
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // One may be that of a busy machine.
+    assert!(slow.len() < 2, "{slow:?}");
+    assert!(waiting.iter().all(|waiting| !waiting.is_finished()), "{waiting:?}");
+    for stalled in [account, turn] {
+        stalled.batch_execute("ROLLBACK").await.unwrap();
+    }
+    let ended = Instant::now();
+    for waiting in waiting {
+        let guard = soon("the grant", waiting).await.unwrap().unwrap();
+        guard.release().await.unwrap();
+    }
+    assert!(ended.elapsed() < Duration::from_secs(2), "{:?}", ended.elapsed());
+}
+
+#[tokio::test]
+async fn an_attempt_is_answered() {
+    let server = PostgresServer::start();
+    let backend = connect(&server).await;
+    let stalled = stalled(&server, &backend, "account").await;
+    let lock = Locks::new(backend).lock("account");
+    let asked = Instant::now();
+    assert!(lock.try_acquire().await.unwrap().is_none());
+    assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
+    stalled.batch_execute("COMMIT").await.unwrap();
+    assert!(lock.try_acquire().await.unwrap().is_some());
+}
+
+/// Several clients at once would otherwise wait for each other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_attempts_do_not_wait_for_each_other() {
+    let server = PostgresServer::start_with(&["max_connections=200"]);
+    let backend = connect(&server).await;
+    let _stalled = stalled(&server, &backend, "account").await;
+    let mut clients = Vec::new();
+    for _ in 0..20 {
+        let builder = PostgresBackend::builder(server.url()).connections(1);
+        clients.push(builder.connect().await.unwrap());
+    }
+    let asked = Instant::now();
+    let attempts: Vec<_> = (0..)
+        .zip(clients)
+        .map(|(number, backend)| {
+            let request = request("account", &format!("other {number}"));
+            tokio::spawn(async move { backend.acquire(&request).await.unwrap() })
+        })
+        .collect();
+    for attempt in attempts {
+        let outcome = attempt.await.unwrap();
+        assert!(matches!(outcome, AcquireOutcome::Held { .. }), "{outcome:?}");
+    }
+    // One after the other, they would take at least 2 s.
+    assert!(asked.elapsed() < Duration::from_millis(1_500), "{:?}", asked.elapsed());
+}
+
+#[tokio::test]
+async fn the_first_in_the_queue_keeps_its_place() {
+    let server = PostgresServer::start();
+    let backend = connect(&server).await;
+    let _stalled = stalled(&server, &backend, "account").await;
+    let first = request("account", "first").mode(Mode::Fair).queue(Some(LEASE));
+    let outcome = backend.acquire(&first).await.unwrap();
+    assert!(matches!(outcome, AcquireOutcome::Held { .. }), "{outcome:?}");
+    assert_eq!(backend.inspect(&name("account")).await.unwrap().waiters().len(), 1);
+}
+
+#[tokio::test]
+async fn the_session_is_ended_unless_it_has_a_shorter_limit() {
+    const SHOW: &str = "SHOW idle_in_transaction_session_timeout";
+    let server = PostgresServer::start();
+    let token = enters(&connect(&server).await, &request("account", "holder")).await;
+    let (fence, mut client) = (Fence::new("lockcore").unwrap(), session(&server).await);
+    for (set, limit) in [("0", "30s"), ("1min", "30s"), ("1500ms", "1500ms")] {
+        let set = format!("SET idle_in_transaction_session_timeout = '{set}'");
+        client.batch_execute(&set).await.unwrap();
+        let before: String = client.query_one(SHOW, &[]).await.unwrap().get(0);
+        let transaction = client.transaction().await.unwrap();
+        fence.check(&transaction, &name("account"), token).await.unwrap();
+        assert_eq!(transaction.query_one(SHOW, &[]).await.unwrap().get::<_, String>(0), limit);
+        transaction.commit().await.unwrap();
+        assert_eq!(client.query_one(SHOW, &[]).await.unwrap().get::<_, String>(0), before);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_enters_when_the_limit_has_ended_it() {
+    let server = PostgresServer::start();
+    let backend = connect(&server).await;
+    let holder = request("account", "stalled");
+    let token = enters(&backend, &holder).await;
+    let client = session(&server).await;
+    client.batch_execute("BEGIN; CREATE TABLE written ()").await.unwrap();
+    let fence = Fence::new("lockcore").unwrap().idle_limit(Duration::from_millis(700));
+    fence.check(&client, &name("account"), token).await.unwrap();
+    backend.release(&holder.release()).await.unwrap();
+    let acquiring = Locks::new(backend).lock("account");
+    let guard = soon("the grant", acquiring.acquire()).await.unwrap();
+    assert!(guard.token() > token);
+    let error = client.batch_execute("COMMIT").await.unwrap_err();
+    let is_ended = error.is_closed() || error.code().is_some_and(|code| code.code() == "25P03");
+    assert!(is_ended, "{error}");
+    assert!(server.query("SELECT FROM pg_class WHERE relname = 'written'").await.is_empty());
+}
+
+#[tokio::test]
+async fn a_fence_that_is_forgotten_is_closed_until_the_end() {
+    let server = PostgresServer::start();
+    let backend = connect(&server).await;
+    let (fence, account) = (Fence::new("lockcore").unwrap(), name("account"));
+    let holder = request("account", "holder");
+    let token = enters(&backend, &holder).await;
+    let mut client = session(&server).await;
+    fence.check(&client, &account, token).await.unwrap();
+    backend.release(&holder.release()).await.unwrap();
+    let transaction = client.transaction().await.unwrap();
+    fence.forget(&transaction, &account).await.unwrap();
+    let outcome = backend.acquire(&request("account", "other")).await.unwrap();
+    assert!(matches!(outcome, AcquireOutcome::Held { .. }), "{outcome:?}");
+    transaction.commit().await.unwrap();
+    assert!(server.query("SELECT FROM lockcore.fence").await.is_empty());
+    let other = enters(&backend, &request("account", "other")).await;
+    fence.check(&client, &account, other).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_doctor_finds_it() {
+    let server = PostgresServer::start();
+    let backend = connect(&server).await;
+    let stalled = stalled(&server, &backend, "account").await;
+    // A transaction that has just paused is not meant.
+    server.query("SELECT pg_sleep(5.1)").await;
+    let found = async || {
+        let diagnosis = backend.diagnose().await.unwrap();
+        let of_fences = |finding: &&lockcore::Finding| finding.id() == "fences";
+        diagnosis.findings().iter().filter(of_fences).count()
+    };
+    assert_eq!(found().await, 1);
+    stalled.batch_execute("ROLLBACK").await.unwrap();
+    assert_eq!(found().await, 0);
+}
