@@ -54,8 +54,8 @@ const LONG_TRANSACTIONS: &str = "SELECT count(*), \
     FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() \
     AND backend_type = 'client backend' AND xact_start < clock_timestamp() - interval '10 min'";
 
-/// Sessions that have checked a token, and have then left their transaction open. A transaction that
-/// has just paused is not meant.
+/// Sessions that have checked a token, and have then left their transaction open. One that has just
+/// paused is not meant.
 const FENCES: &str = "SELECT count(*), \
     coalesce(max(extract(epoch FROM clock_timestamp() - state_change))::bigint, 0), \
     coalesce(string_agg(pid::text, ', ' ORDER BY pid), '') FROM pg_stat_activity \

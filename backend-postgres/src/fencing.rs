@@ -20,8 +20,8 @@ pub const STALE_TOKEN: &str = "LC001";
 /// if it were held.
 ///
 /// So a writer whose host fails in the middle of a transaction keeps the lock. The server ends the
-/// session of a checked transaction that is idle for [30 s](Self::idle_limit). It notices a host that
-/// is gone while a statement runs, or while it sends an answer, with `tcp_keepalives_idle` and
+/// session of a checked transaction that is idle for [30 s](Self::idle_limit). That a host is gone
+/// while a statement runs, or an answer is sent, it notices with `tcp_keepalives_idle` and
 /// `tcp_user_timeout`.
 ///
 /// - Check before anything else. Data that was read before the check may be out of date.
@@ -40,7 +40,8 @@ pub const STALE_TOKEN: &str = "LC001";
 /// them wait for each other. Keep these transactions short.
 ///
 /// Each name that was ever checked keeps one row in the table `fence` of the schema.
-/// [`forget`](Self::forget) it with the data that it belongs to: the next check is then a first one.
+/// [`forget`](Self::forget) it with the data that it belongs to: the next check is then a first
+/// one.
 ///
 /// # Examples
 /// ```

@@ -180,8 +180,8 @@ impl Target {
         Err(self.failure(failures))
     }
 
-    /// The error for a server that takes no writes from this role, but is no replica. Asks the server
-    /// for that.
+    /// The error for a server that takes no writes from this role, but is no replica. The server is
+    /// asked for that.
     async fn of_read_only_role(
         &self,
         place: Place,

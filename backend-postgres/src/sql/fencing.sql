@@ -13,8 +13,8 @@
 -- that its own client keeps, does not (`grant_directly`). A grant waits for a moment only: the
 -- transaction may belong to a client that is gone, and would keep up all who ask for the name.
 
--- Takes the fence for a grant, and answers whether that was possible. The name was entered. A fenced
--- transaction is short as a rule, so it is waited for, unless others wait for the name meanwhile.
+-- Takes the fence for a grant, and answers whether that was possible. The name was entered. Fenced
+-- transactions are short as a rule, and are waited for, unless others wait for the name meanwhile.
 CREATE FUNCTION lockcore.close_fence(p_name text) RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -54,8 +54,8 @@ $$;
 -- who has held it: then only a hold that has not ended shows that the token is not old.
 --
 -- The server ends the session if it then does nothing for `p_idle` milliseconds before the end of
--- the transaction, or for as long as it was told before if that is less: the client may be gone, and
--- nobody would get the lock. With 0, that stays as it is.
+-- the transaction, or for as long as it was told before if that is less: the client may be gone,
+-- and nobody would get the lock. With 0, that stays as it is.
 CREATE FUNCTION lockcore.fence(p_name text, p_token bigint, p_idle integer DEFAULT 30000)
 RETURNS void
 LANGUAGE plpgsql AS $$

@@ -1,5 +1,5 @@
-//! [`PostgresServer`]: a private PostgreSQL server for tests, as a real process, and [`PgBouncer`], a
-//! pooler in front of it.
+//! [`PostgresServer`]: a private PostgreSQL server for tests, as a real process, and [`PgBouncer`],
+//! a pooler in front of it.
 
 mod launch;
 mod pooler;

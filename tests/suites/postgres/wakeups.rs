@@ -18,8 +18,8 @@ use crate::{
 const CLIENTS: usize = 4;
 const WAITERS: usize = 250;
 
-/// What a client sends from time to time, whether anybody waits or not: it checks that the server is
-/// there and that messages arrive, and deletes what has ended.
+/// What a client sends from time to time, whether anybody waits or not: it checks that the server
+/// is there and that messages arrive, and deletes what has ended.
 const KEEPING: [&str; 5] =
     ["transaction_read_only", "pg_notify", ".sweep(", ".raise_tokens_to_clock(", "UNLISTEN"];
 
