@@ -120,7 +120,7 @@ async fn a_slow_member_has_a_record_when_it_is_answered() {
     let (slow, brief) = (Duration::from_millis(100), Duration::from_millis(50));
     bench.faults[1].next(Op::PutClient, Fault::Delay(slow));
     directory.put_client("id", "brief", brief).await.unwrap();
-    tokio::time::sleep(brief + Duration::from_millis(1)).await;
+    sleep(brief + Duration::from_millis(1)).await;
     assert_eq!(directory.clients(&Start::Beginning).await.unwrap().entries, []);
 }
 
