@@ -9,9 +9,10 @@
 //!
 //! Usually all members issue the proposed token, and one round trip is enough.
 //!
-//! A repetition of a request may have a later token than the first, if the members had not agreed and
-//! others answer this time. The first token is not enough for it: a member that has answered late may
-//! have lost the hold before, to another one with a token in between. It never has an earlier one.
+//! A repetition of a request may have a later token than the first, if the members had not agreed
+//! and others answer this time. The first token is not enough for it: a member that has answered
+//! late may have lost the hold before, to another one with a token in between. It never has an
+//! earlier one.
 
 use std::{sync::Arc, time::Duration};
 
@@ -299,7 +300,8 @@ impl Attempt<'_> {
         able.next().is_some() && quorum.doubts.is_old(&request.name, &request.hold)
     }
 
-    /// Undoes the old requests once more, in the background. The answers tell which members are back.
+    /// Undoes the old requests once more, in the background. The answers tell which members are
+    /// back.
     fn ask_doubtful(&self) {
         let Self { quorum, request, doubtful, .. } = self;
         if !doubtful.is_empty() {

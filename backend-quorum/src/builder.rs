@@ -91,8 +91,8 @@ impl QuorumBuilder {
     pub const MEMBER_TIMEOUTS: RangeInclusive<Duration> =
         Duration::from_millis(1)..=Duration::from_secs(1);
 
-    /// Adds a member that is connected. Each member must be a store of its own: the same store twice
-    /// would have two votes.
+    /// Adds a member that is connected. Each member must be a store of its own: the same store
+    /// twice would have two votes.
     pub fn member(self, backend: impl Backend) -> Self {
         self.shared_member(Arc::new(backend))
     }
@@ -119,8 +119,8 @@ impl QuorumBuilder {
         self
     }
 
-    /// Names the member that was added last, for errors and logs: usually by its address, but not by
-    /// a URL with a password. Without a name, it is known by its number.
+    /// Names the member that was added last, for errors and logs: usually by its address, but not
+    /// by a URL with a password. Without a name, it is known by its number.
     pub fn named(mut self, name: impl Into<String>) -> Self {
         if let Some((_, last)) = self.members.last_mut() {
             *last = Some(name.into());
@@ -162,8 +162,8 @@ impl QuorumBuilder {
     ///
     /// # Errors
     /// [`Configuration`](BackendErrorKind::Configuration), if there are no members or more than 63,
-    /// if one of them lacks a capability, if a shared one was added twice, if an option is outside of its range, or if a member was
-    /// added with [`member_from`](Self::member_from).
+    /// if one of them lacks a capability, if a shared one was added twice, if an option is outside
+    /// of its range, or if a member was added with [`member_from`](Self::member_from).
     pub fn build(self) -> Result<Quorum, BackendError> {
         if self.members.iter().any(|(source, _)| matches!(source, Source::Connects(_))) {
             return Err(configuration(

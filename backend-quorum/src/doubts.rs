@@ -1,5 +1,5 @@
-//! [`Doubts`]: members that may still carry out an old request for a hold, or may have issued another
-//! token for it.
+//! [`Doubts`]: members that may still carry out an old request for a hold, or may have issued
+//! another token for it.
 
 use std::{
     collections::HashMap,
@@ -23,8 +23,8 @@ const KEEP: Duration = Duration::from_secs(60);
 /// A waiter with an older doubt should ask for another hold.
 const OLD: Duration = Duration::from_secs(5);
 
-/// The members at which a request for a hold was left without an answer, and the tokens of holds for
-/// which a member may have issued another one.
+/// The members at which a request for a hold was left without an answer, and the tokens of holds
+/// for which a member may have issued another one.
 ///
 /// The request may still be on its way, with its undo behind it. A later grant of such a member to
 /// this hold may end with that undo, so it does not count. Another hold is not affected, and the
@@ -125,8 +125,8 @@ impl Doubts {
         }
     }
 
-    /// Notes the token of `hold`, which is in use for the next `time`. Members may have issued other
-    /// ones.
+    /// Notes the token of `hold`, which is in use for the next `time`. Members may have issued
+    /// other ones.
     pub(crate) fn note_token(
         &self,
         name: &LockName,

@@ -75,7 +75,7 @@ pub(crate) async fn force(quorum: &Inner, name: &LockName) -> Result<bool, Backe
         async move { member.force_release(&name).await }
     });
     // A forced release ends any hold that it finds, so none of its requests should arrive after the
-    // answer: the next holder would lose its part. At a member that does not answer at all, one may.
+    // answer: the next holder would lose its part. At a member that does not answer, one may.
     round.until(|_| false).await;
     let answers = round.replies().count();
     let failures = Failures::of(&round, start.elapsed());
