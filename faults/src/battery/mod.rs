@@ -37,7 +37,7 @@ pub(crate) struct Fault {
     /// The number in the table of faults.
     pub(crate) number: u32,
     pub(crate) title: &'static str,
-    /// The deployments on which it is part of the smoke run, which every change must pass.
+    /// The deployments on which it is part of the smoke run.
     smoke: &'static [&'static str],
     /// `true` if it must run alone on the machine.
     pub(crate) alone: bool,
@@ -45,7 +45,7 @@ pub(crate) struct Fault {
 }
 
 impl Fault {
-    /// Returns `true` if it is part of the smoke run, which every change must pass.
+    /// Returns `true` if it is part of the smoke run.
     pub(crate) fn is_smoke(&self, on: Deployment) -> bool {
         let word = match on {
             Deployment::Single => "smoke",
