@@ -77,8 +77,9 @@ pub(crate) struct Acquiring<'a> {
     retries: u32,
     /// The number of seconds for which this request was granted the lease of the hold.
     granted: Option<i64>,
-    /// Set if this request was granted the lease of a place, and no place.
-    has_idle_place: bool,
+    /// The number of seconds for which this request was granted the lease of a place, if it has no
+    /// place.
+    idle_place: Option<i64>,
     /// The leases of holds that were taken over, which have no keys any more.
     unused: Vec<i64>,
     pauses: Pauses,
@@ -101,7 +102,7 @@ impl<'a> Acquiring<'a> {
             is_ambiguous: false,
             retries: 0,
             granted: None,
-            has_idle_place: false,
+            idle_place: None,
             unused: Vec::new(),
             pauses: Pauses::new(),
         }
@@ -120,7 +121,7 @@ impl<'a> Acquiring<'a> {
             Ok(answer) => answer,
             Err(_) if self.retries <= MANY => {
                 // A revocation would have no answer either. The undo revokes the lease.
-                self.is_ambiguous |= self.granted.is_some() || self.has_idle_place;
+                self.is_ambiguous |= self.granted.is_some() || self.idle_place.is_some();
                 Err(self.no_answer(limit))
             }
             Err(_) => {
@@ -144,7 +145,7 @@ impl<'a> Acquiring<'a> {
         if self.granted.is_some() {
             self.revoke(Purpose::Hold).await?;
         }
-        if self.has_idle_place {
+        if self.idle_place.is_some() {
             self.revoke(Purpose::Wait).await?;
         }
         Ok(())
@@ -326,7 +327,7 @@ impl<'a> Acquiring<'a> {
         let had_written = self.has_written;
         if let Some(place) = &seen.own_place {
             // Of an earlier request, or of a copy of this one whose answer was lost.
-            self.has_idle_place = false;
+            self.idle_place = None;
             if place.lease == 0 {
                 // Somebody else has written it, for ever.
                 return Ok(true);
@@ -342,8 +343,12 @@ impl<'a> Acquiring<'a> {
         }
         let key = self.keys.place(self.kind, hold.id());
         let id = self.keys.lease(Purpose::Wait, *mode, hold.id());
-        let granted = self.ensure(id, seconds(queue), &key).await?;
-        self.has_idle_place = true;
+        // Each request in between is time for the holds in the way to end.
+        let granted = match self.idle_place {
+            Some(granted) => granted,
+            None => self.ensure(id, seconds(queue), &key).await?,
+        };
+        self.idle_place = Some(granted);
         let record =
             Record { mode: *mode, count: 0, seconds: granted, owner: hold.owner().to_owned() };
         let mut conditions = vec![
@@ -362,7 +367,7 @@ impl<'a> Acquiring<'a> {
             self.members.call_noting(DOING, &Transact(txn)).await?;
         let is_queued = answer.as_ref().is_some_and(TxnResponse::succeeded);
         self.has_written = had_written || is_queued || is_repeated;
-        self.has_idle_place = !is_queued;
+        self.idle_place = Some(granted).filter(|_| !is_queued);
         answer.map(|_| is_queued).ok_or_else(error::undone)
     }
 
