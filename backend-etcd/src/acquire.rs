@@ -383,8 +383,8 @@ impl<'a> Acquiring<'a> {
 
     /// What is left of the last of these. `None` if they have all ended.
     ///
-    /// A waiter in a queue is woken by each end, and asks again to keep its place. So it is told the
-    /// longest time that they may last, without a lookup of each.
+    /// A waiter in a queue is woken by each end, and asks again to keep its place. So it is told
+    /// the longest time that they may last, without a lookup of each.
     async fn left(&self, entries: &[&Entry]) -> Result<Option<Left>, BackendError> {
         if entries.iter().any(|entry| entry.lease == 0) {
             return Ok(Some(Left(None)));

@@ -36,8 +36,8 @@ const TIDYING: Duration = Duration::from_millis(200);
 /// need a majority. If they were in the same term, the leader made the renewal. For this, an
 /// endpoint has to be one member, so the reads compare its id as well.
 ///
-/// The read after it also looks at `keys`, one for each lease, unless there are none: a key may have
-/// got another lease since it was read. Then the renewal was for nothing, and does not count.
+/// The read after it also looks at `keys`, one for each lease, unless there are none. A key may
+/// have got another lease since it was read. Then the renewal does not count.
 pub(crate) async fn refresh(
     members: &Members,
     key: &str,

@@ -141,9 +141,10 @@ async fn those_who_wait_in_a_queue_only_keep_their_places() {
     let cluster = EtcdCluster::start(1);
     let crowd = crowd(&cluster, QUEUED, |locks| locks.fair_lock("order")).await;
     let Crowd { holder, mut waiting, spent, kept } = crowd;
-    let most = 7 * (CLIENTS * QUEUED) as u64;
-    assert!(spent <= KEEPING, "{spent} requests in 10 s");
-    assert!(kept > 0 && kept <= most, "{kept} keep-alives in 10 s");
+    let waiters = (CLIENTS * QUEUED) as u64;
+    // On a busy machine, some are late with their second request.
+    assert!(spent <= waiters / 2, "{spent} requests in 10 s");
+    assert!(kept > 0 && kept <= 7 * waiters, "{kept} keep-alives in 10 s");
     holder.release().await.unwrap();
     for _ in 0..10 {
         soon("the next one's turn", waiting.join_next()).await.unwrap().unwrap();
