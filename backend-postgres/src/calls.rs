@@ -42,7 +42,7 @@ impl Calls {
     pub(crate) fn new(schema: &Schema, response_timeout: Duration) -> Self {
         // An answer that comes too late ends the connection, if no other one comes meanwhile.
         let patience = response_timeout * 2 / 3;
-        let patience = (patience < LONGEST_WAIT).then(|| patience.as_millis());
+        let patience = (patience < LONGEST_WAIT).then_some(patience.as_millis());
         let typed = |function: &str, kind: &str, count: usize| {
             let first = match patience {
                 Some(limit) => format!("lockcore.with_patience($1::{kind}, {limit})"),

@@ -143,9 +143,9 @@ BEGIN
         v_blocked := lockcore.turn_blocked_until(p_name, p_id, p_owner, p_mode, v_now);
     END IF;
     IF v_blocked IS NULL THEN
-        -- Whoever has permits takes nothing over, and neither does a reader beside a writer. A reader
-        -- beside others passes the fence if that is still to be done: a writer that has gone on as a
-        -- reader may be the first of them.
+        -- Whoever has permits takes nothing over, and neither does a reader beside a writer. One
+        -- beside other readers passes the fence if that is still to be done: a writer that has gone
+        -- on as a reader may be the first of them.
         IF p_mode IN (1, 2, 4) THEN
             v_takes_over := true;
         ELSIF p_mode = 3 AND NOT EXISTS (
