@@ -20,7 +20,7 @@ use lockcore::{
 use tokio::time::timeout;
 
 use crate::{
-    board::{Quiet, Refusal, Shared},
+    board::{QueueRefusal, Quiet, Shared},
     decide::{Decision, decide},
     error,
     keep::{ensure, keep, tidy},
@@ -248,7 +248,7 @@ impl<'a> Acquiring<'a> {
 
     /// Keeps the place of a request that was refused before, without which it has to read. While
     /// nobody wakes it, it cannot be its turn.
-    async fn is_kept(&self, refusal: &Refusal) -> Result<bool, BackendError> {
+    async fn is_kept(&self, refusal: &QueueRefusal) -> Result<bool, BackendError> {
         let is_long_enough =
             self.request.queue.is_some_and(|queue| refusal.seconds >= seconds(queue));
         Ok(is_long_enough && self.members.call(DOING, &KeepAlive(refusal.place)).await?)
@@ -260,7 +260,7 @@ impl<'a> Acquiring<'a> {
         let Some(place) = &seen.own_place else { return };
         if seen.places.first().is_some_and(|first| first.id != place.id) {
             let seconds = place.record.seconds;
-            quiet.note(Refusal { place: place.lease, seconds, remaining });
+            quiet.note(QueueRefusal { place: place.lease, seconds, remaining });
         }
     }
 

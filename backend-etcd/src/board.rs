@@ -84,7 +84,7 @@ pub(crate) struct Subscriber {
     number: u64,
     /// The hold that waits in the queue of a fair lock.
     queued: Option<String>,
-    news: Mutex<News>,
+    news: Mutex<Knowledge>,
     woken: Notify,
     /// Notified once the server has confirmed the watch.
     heard: Notify,
@@ -92,18 +92,18 @@ pub(crate) struct Subscriber {
 
 /// What a waiter has been told.
 #[derive(Default)]
-struct News {
+struct Knowledge {
     /// Set if it was woken and does not know it yet.
     is_pending: bool,
     /// The number of times that it was woken, or may have missed a wake-up.
     count: u64,
     /// The last refusal, if there was no news since.
-    refusal: Option<Refusal>,
+    refusal: Option<QueueRefusal>,
 }
 
 /// The answer to a waiter that has a place in a queue, and is not the first.
 #[derive(Clone, Debug)]
-pub(crate) struct Refusal {
+pub(crate) struct QueueRefusal {
     /// The lease of the place.
     pub(crate) place: i64,
     /// The time for which that lease is granted.
@@ -112,7 +112,7 @@ pub(crate) struct Refusal {
 }
 
 impl Subscriber {
-    fn news(&self) -> MutexGuard<'_, News> {
+    fn news(&self) -> MutexGuard<'_, Knowledge> {
         self.news.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -125,7 +125,7 @@ impl Subscriber {
     }
 }
 
-impl News {
+impl Knowledge {
     fn forget(&mut self) {
         self.count += 1;
         self.refusal = None;
@@ -140,12 +140,12 @@ pub(crate) struct Quiet {
 
 impl Quiet {
     /// The last refusal, if there was no news since.
-    pub(crate) fn refusal(&self) -> Option<Refusal> {
+    pub(crate) fn refusal(&self) -> Option<QueueRefusal> {
         self.subscriber.news().refusal.clone()
     }
 
     /// Notes a refusal, unless there was news since that moment.
-    pub(crate) fn note(&self, refusal: Refusal) {
+    pub(crate) fn note(&self, refusal: QueueRefusal) {
         let mut news = self.subscriber.news();
         if news.count == self.count {
             news.refusal = Some(refusal);
@@ -227,6 +227,12 @@ impl Shared {
     /// A new id for a watch.
     pub(crate) fn next_watch(&self) -> i64 {
         self.board().next_watch()
+    }
+
+    /// Returns `true` if somebody waits in the queue of a fair lock.
+    pub(crate) fn has_queued(&self) -> bool {
+        let is_queued = |subscriber: &Arc<Subscriber>| subscriber.queued.is_some();
+        self.board().channels.values().any(|channel| channel.subscribers.iter().any(is_queued))
     }
 
     pub(crate) fn has_changes(&self) -> bool {
@@ -483,7 +489,7 @@ mod tests {
         shared.changes(1);
         shared.is_heard(&name);
         let quiet = || shared.quiet(&name, "a").unwrap();
-        let refusal = Refusal { place: 1, seconds: 5, remaining: None };
+        let refusal = QueueRefusal { place: 1, seconds: 5, remaining: None };
         assert!(quiet().refusal().is_none() && shared.quiet(&name, "b").is_none());
         let before = quiet();
         before.note(refusal.clone());

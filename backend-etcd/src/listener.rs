@@ -47,6 +47,10 @@ const PING: u32 = 2;
 /// While members fail one after the other, waiters are woken no more often than that.
 const LEAST_AGE: Duration = Duration::from_secs(1);
 
+/// The time between two reads at the member of the stream while somebody waits in a queue. Such a
+/// waiter reads nothing itself, and a member whose log stands still answers pings and renews leases.
+const PROOF: Duration = Duration::from_secs(2);
+
 /// The time after which a stream ends that nobody needs any more.
 const IDLE: Duration = Duration::from_secs(10);
 
@@ -175,6 +179,8 @@ struct Stream {
     silence: Silence,
     /// The time since when nobody has needed it.
     idle_since: Option<Instant>,
+    /// The time of the last read at its member.
+    proven: Instant,
     /// The watches whose begin or end was not answered yet.
     unanswered: HashSet<i64>,
     /// The time since when none of them was answered, with no room for more.
@@ -331,6 +337,7 @@ impl Keeper {
             looks,
             silence: Silence::new(step, opened),
             idle_since: None,
+            proven: opened,
             unanswered: HashSet::new(),
             stuck_since: None,
             was_useful: false,
@@ -356,8 +363,8 @@ impl Keeper {
         }
     }
 
-    /// Gives the stream up if nobody needs it, if requests have turned to another member, or if it
-    /// has been silent for too long.
+    /// Gives the stream up if nobody needs it, if requests have turned to another member, if it has
+    /// been silent for too long, or if its member cannot read.
     async fn look(&self, stream: &mut Stream) -> Result<(), End> {
         let now = Instant::now();
         if self.shared.len() == 0 {
@@ -380,7 +387,15 @@ impl Keeper {
                 }
                 Look::GiveUp => false,
             };
-        is_alive.then_some(()).ok_or_else(|| End::Lost(lost(&stream.address)))
+        if !is_alive {
+            return Err(End::Lost(lost(&stream.address)));
+        }
+        if now >= stream.proven + PROOF && self.shared.has_queued() {
+            let Shared { members, prefix, .. } = &*self.shared;
+            members.ask(stream.index, DOING, &Count(prefix)).await.map_err(End::Lost)?;
+            stream.proven = now;
+        }
+        Ok(())
     }
 
     /// Begins and ends watches, as many as there is room for.

@@ -28,8 +28,9 @@ pub const STALE_TOKEN: &str = "LC001";
 /// - The transaction needs the isolation level `READ COMMITTED`. In another one, the check fails.
 /// - Before the first check of a name, its holders are not recorded. Make the first check while the
 ///   hold lasts; it fails if the hold has ended, even if nobody else has acquired the lock.
-/// - A reader supersedes the writers before it, and no other reader. A reader beside a writer
-///   supersedes nobody: check with the token of the writer.
+/// - A reader supersedes the writers before it, and the readers before it once it checks its own
+///   token: let only one of several readers write. A reader beside a writer supersedes nobody: check
+///   with the token of the writer.
 /// - Tasks of one client may [hand the lock over](lockcore::LocksBuilder::hand_over) to each other,
 ///   which the database does not see. An earlier one of these tasks is rejected as soon as a later
 ///   one has called `check`.
@@ -133,7 +134,8 @@ impl Fence {
 
     /// Deletes what is known about the holders of a lock, in the transaction that deletes the data
     /// behind it. It waits for the transactions that have checked a token of the lock, and the lock
-    /// is granted to nobody before this one has ended.
+    /// is granted to nobody before this one has ended. As after a check, the transaction may be idle
+    /// for 30 s. It needs the isolation level `READ COMMITTED`.
     ///
     /// # Errors
     /// Any error of the database.

@@ -133,8 +133,7 @@ pub(crate) async fn acquire(
         // At once, because this future may be dropped before it knows more.
         quorum.doubts.note_token(name, hold, *lease, first);
     }
-    let leaving = quorum.doubts.leaving(name, hold);
-    let doubtful = quorum.doubts.of(name, hold, Duration::ZERO).without(leaving.members());
+    let (leaving, doubtful) = quorum.doubts.leaving(name, hold);
     let proposal = quorum.proposals.next(*tokens);
     let proposing = Arc::new(request.clone().least_token(Some(proposal)));
     let mut round = quorum.ask_each(quorum.all().without(doubtful), |at, member| {

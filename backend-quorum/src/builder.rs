@@ -130,8 +130,9 @@ impl QuorumBuilder {
 
     /// Sets how long a member may take to answer, from 1 ms to 1 s. The default is 500 ms.
     ///
-    /// While a majority answers in time, no request waits for longer than the majority takes plus
-    /// 10 ms. A member that is down costs time only if it is needed for a majority.
+    /// While a majority agrees in time, no request waits for longer than the majority takes plus
+    /// 10 ms. If the answers differ, a request waits for the members that might make up a majority,
+    /// except those that have not answered their last request.
     pub fn member_timeout(mut self, timeout: Duration) -> Self {
         self.member_timeout = timeout;
         self

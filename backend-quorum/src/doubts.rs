@@ -244,17 +244,21 @@ impl Doubts {
         doubt.members()
     }
 
-    /// The members that can be asked for `hold` again once they have answered what was refused.
-    pub(crate) fn leaving(&self, name: &LockName, hold: &HoldId) -> Leaving {
+    /// The members that can be asked for `hold` again once they have answered what was refused, and
+    /// those that cannot be asked.
+    pub(crate) fn leaving(&self, name: &LockName, hold: &HoldId) -> (Leaving, MemberSet) {
         let notes = self.lock();
         if notes.doubts.is_empty() {
-            return Leaving::default();
+            return Default::default();
         }
         let Some(doubt) = notes.doubts.get(&(name.clone(), hold.clone())) else {
-            return Leaving::default();
+            return Default::default();
         };
-        let leaving = doubt.late.iter().filter(|late| late.fate == Fate::IsGivenBack);
-        Leaving(leaving.map(|late| late.rest.subscribe()).collect())
+        let (leaving, counting): (Vec<_>, Vec<_>) =
+            doubt.late.iter().partition(|late| late.fate == Fate::IsGivenBack);
+        // A member may be stuck and, because of another request, leaving.
+        let doubtful = counting.iter().fold(doubt.stuck, |all, late| all.with(late.pending()));
+        (Leaving(leaving.iter().map(|late| late.rest.subscribe()).collect()), doubtful)
     }
 
     /// The token of `hold`, if a member may have issued another one.

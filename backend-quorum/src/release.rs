@@ -57,6 +57,8 @@ pub(crate) async fn release(
 pub(crate) fn clear(quorum: &Inner, name: &LockName, hold: &HoldId, gone: MemberSet) {
     // None of its requests may be sent after this.
     quorum.doubts.recall(name, hold);
+    // Where one may still arrive, it comes after the answer that the member has nothing.
+    let doubtful = quorum.doubts.of(name, hold, Duration::ZERO);
     quorum.doubts.forget(name, hold);
     let mut request = ReleaseRequest::new(name.clone(), hold.clone());
     request.is_undo = true;
@@ -64,7 +66,7 @@ pub(crate) fn clear(quorum: &Inner, name: &LockName, hold: &HoldId, gone: Member
         let request = request.clone();
         async move { member.release(&request).await }
     };
-    quorum.ask(quorum.all().without(gone), clear).send();
+    quorum.ask(quorum.all().without(gone.without(doubtful)), clear).send();
 }
 
 /// Frees `name` at all members. Returns `true` if a majority may have had a hold.

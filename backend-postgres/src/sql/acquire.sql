@@ -82,6 +82,7 @@ DECLARE
     v_used integer;
     v_refused integer := 1;
     v_takes_over boolean := false;
+    v_is_beside boolean := false;
     v_passes bigint;
 BEGIN
     -- A refusal changes nothing, and needs no turn: the hold was there when this looked.
@@ -143,19 +144,16 @@ BEGIN
         v_blocked := lockcore.turn_blocked_until(p_name, p_id, p_owner, p_mode, v_now);
     END IF;
     IF v_blocked IS NULL THEN
-        -- Whoever has permits takes nothing over, and neither does a reader beside a writer. One
-        -- beside other readers passes the fence if that is still to be done: a writer that has gone
-        -- on as a reader may be the first of them.
+        -- Whoever has permits takes nothing over, and neither does a reader beside others, unless
+        -- one of them is a writer that has gone on as a reader.
         IF p_mode IN (1, 2, 4) THEN
             v_takes_over := true;
-        ELSIF p_mode = 3 AND NOT EXISTS (
-            SELECT FROM lockcore.hold WHERE name = p_name AND until > v_now AND mode = 4
-        ) THEN
-            SELECT min(token) INTO v_passes FROM lockcore.hold
-                WHERE name = p_name AND until > v_now;
-            v_takes_over := NOT EXISTS (
-                SELECT FROM lockcore.fence WHERE name = p_name AND token >= v_passes
-            );
+        ELSIF p_mode = 3 THEN
+            SELECT coalesce(bool_or(mode = 4), false), min(token),
+                coalesce(bool_or(is_writers), true)
+                INTO v_is_beside, v_passes, v_takes_over
+                FROM lockcore.hold WHERE name = p_name AND until > v_now;
+            v_takes_over := v_takes_over AND NOT v_is_beside;
         END IF;
         IF v_takes_over AND NOT lockcore.close_fence(p_name) THEN
             -- Nobody tells a waiter when the transaction ends. It asks again.
@@ -188,10 +186,12 @@ BEGIN
     )
     SELECT greatest(v_told, max(until)) INTO v_told FROM gone;
     number := lockcore.tokens_of(p_name, p_least, p_tokens);
-    INSERT INTO lockcore.hold
-        VALUES (p_name, p_id, p_owner, v_kind, p_mode, 1, p_permits, v_total, number, v_until);
+    INSERT INTO lockcore.hold VALUES (
+        p_name, p_id, p_owner, v_kind, p_mode, 1, p_permits, v_total, number, v_until, v_is_beside
+    );
     IF v_takes_over THEN
         PERFORM lockcore.pass_fence(p_name, coalesce(v_passes, number));
+        UPDATE lockcore.hold SET is_writers = false WHERE name = p_name AND is_writers;
     END IF;
     IF v_told > v_until THEN
         PERFORM lockcore.wake(p_name, v_now, p_channel);

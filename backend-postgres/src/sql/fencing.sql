@@ -39,6 +39,30 @@ BEGIN
     END;
 END $$;
 
+-- Takes the fence for a transaction that writes data.
+--
+-- The server ends the session if it then does nothing for `p_idle` milliseconds before the end of
+-- the transaction, or for as long as it was told before if that is less: the client may be gone,
+-- and nobody would get the lock. With 0, that stays as it is.
+CREATE FUNCTION lockcore.share_fence(p_name text, p_idle integer) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_idle numeric := 1000 * extract(
+        epoch FROM current_setting('idle_in_transaction_session_timeout')::interval
+    );
+BEGIN
+    -- In the others, what is read next can be older than the lock that is taken here.
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'a fence needs the isolation level READ COMMITTED, not %',
+            upper(current_setting('transaction_isolation'))
+            USING ERRCODE = 'LC002';
+    END IF;
+    IF p_idle > 0 AND v_idle NOT BETWEEN 1 AND p_idle THEN
+        PERFORM set_config('idle_in_transaction_session_timeout', p_idle || 'ms', true);
+    END IF;
+    PERFORM pg_advisory_xact_lock_shared(1819239277, hashtext('lockcore.' || p_name));
+END $$;
+
 -- Turns away, from the end of this transaction on, whoever has an earlier token than `p_token`.
 -- The row is there from the first check of the name on.
 CREATE FUNCTION lockcore.pass_fence(p_name text, p_token bigint) RETURNS void
@@ -52,28 +76,11 @@ $$;
 --
 -- Raises the error LC001 if `p_token` is old. Before the first check of a name, nobody has noted
 -- who has held it: then only a hold that has not ended shows that the token is not old.
---
--- The server ends the session if it then does nothing for `p_idle` milliseconds before the end of
--- the transaction, or for as long as it was told before if that is less: the client may be gone,
--- and nobody would get the lock. With 0, that stays as it is.
 CREATE FUNCTION lockcore.fence(p_name text, p_token bigint, p_idle integer DEFAULT 30000)
 RETURNS void
 LANGUAGE plpgsql AS $$
-DECLARE
-    v_idle numeric := 1000 * extract(
-        epoch FROM current_setting('idle_in_transaction_session_timeout')::interval
-    );
 BEGIN
-    -- In the others, what is read here can be older than the lock that is taken here.
-    IF current_setting('transaction_isolation') <> 'read committed' THEN
-        RAISE EXCEPTION 'a fence needs the isolation level READ COMMITTED, not %',
-            upper(current_setting('transaction_isolation'))
-            USING ERRCODE = 'LC002';
-    END IF;
-    IF p_idle > 0 AND v_idle NOT BETWEEN 1 AND p_idle THEN
-        PERFORM set_config('idle_in_transaction_session_timeout', p_idle || 'ms', true);
-    END IF;
-    PERFORM pg_advisory_xact_lock_shared(1819239277, hashtext('lockcore.' || p_name));
+    PERFORM lockcore.share_fence(p_name, p_idle);
     UPDATE lockcore.fence SET token = p_token WHERE name = p_name AND token <= p_token;
     IF FOUND THEN
         RETURN;
@@ -97,10 +104,10 @@ BEGIN
 END $$;
 
 -- Deletes what is known about the holders of a lock, together with the data behind it. It waits for
--- fenced transactions, and nobody is granted the lock before this one ends.
-CREATE FUNCTION lockcore.forget_fence(p_name text) RETURNS void
+-- the fenced transactions before it, and nobody is granted the lock before this one ends.
+CREATE FUNCTION lockcore.forget_fence(p_name text, p_idle integer DEFAULT 30000) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM pg_advisory_xact_lock(1819239277, hashtext('lockcore.' || p_name));
+    PERFORM lockcore.share_fence(p_name, p_idle);
     DELETE FROM lockcore.fence WHERE name = p_name;
 END $$;

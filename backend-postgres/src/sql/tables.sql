@@ -20,6 +20,9 @@ CREATE TABLE lockcore.hold (
     most bigint NOT NULL,
     token bigint NOT NULL,
     until timestamptz NOT NULL,
+    -- Whether a writer may go on under this read hold: the next reader beside it has to pass the
+    -- fence.
+    is_writers boolean NOT NULL DEFAULT false,
     PRIMARY KEY (name, id)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 

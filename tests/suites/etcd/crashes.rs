@@ -23,11 +23,13 @@ impl Fixture for Crashing {
     }
 
     async fn client(&self) -> EtcdBackend {
-        connect(&self.0.lock().await).await
+        let store = self.0.lock().await;
+        connect(&store).await
     }
 
     async fn left_behind(&self, name: &LockName) -> Vec<String> {
-        keys_of(&self.0.lock().await, name).await
+        let store = self.0.lock().await;
+        keys_of(&store, name).await
     }
 
     async fn pass(&self, time: Duration) {

@@ -23,7 +23,8 @@ impl Fixture for Crashing {
     }
 
     async fn left_behind(&self, name: &LockName) -> Vec<String> {
-        left_behind(&self.0.lock().await, "lockcore", &[], name).await
+        let server = self.0.lock().await;
+        left_behind(&server, "lockcore", &[], name).await
     }
 }
 

@@ -18,7 +18,8 @@ impl Fixture for Crashing {
     }
 
     async fn client(&self) -> RedisBackend {
-        connect(&self.0.lock().await).await
+        let store = self.0.lock().await;
+        connect(&store).await
     }
 
     async fn left_behind(&self, _: &LockName) -> Vec<String> {
