@@ -24,7 +24,8 @@ async fn main() -> ExitCode {
     without_arguments("outlive_a_server", async || {
         let story = Story::begin("A lock that outlives its server");
         story.line("\nOn a quorum of three Redis servers");
-        outlive_a_server(&story, Servers::Redis([(); 3].map(|()| RedisServer::start()))).await?;
+        outlive_a_server(&story, Servers::Redis((0..3).map(|_| RedisServer::start()).collect()))
+            .await?;
         story.line("\nOn three members of etcd");
         outlive_a_server(&story, Servers::Etcd(EtcdCluster::start(3))).await
     })
@@ -33,7 +34,7 @@ async fn main() -> ExitCode {
 
 /// Three servers that hold the locks together.
 enum Servers {
-    Redis([RedisServer; 3]),
+    Redis(Vec<RedisServer>),
     Etcd(EtcdCluster),
 }
 
@@ -42,11 +43,11 @@ impl Servers {
     async fn client(&self) -> Result<Locks, Failure> {
         let builder = match self {
             Self::Redis(servers) => {
-                let [a, b, c] = servers.each_ref().map(RedisServer::url);
-                let quorum = Quorum::builder()
-                    .member_from(move || RedisBackend::connect(a.clone()))
-                    .member_from(move || RedisBackend::connect(b.clone()))
-                    .member_from(move || RedisBackend::connect(c.clone()))
+                let mut quorum = Quorum::builder();
+                for url in servers.iter().map(RedisServer::url) {
+                    quorum = quorum.member_from(move || RedisBackend::connect(url.clone()));
+                }
+                let quorum = quorum
                     // These servers keep nothing on disk. One that comes back must not help a
                     // second owner to a majority while there may be holds that it has forgotten.
                     .rejoin_after(LEASE)
