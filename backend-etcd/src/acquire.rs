@@ -381,7 +381,7 @@ impl<'a> Acquiring<'a> {
         granted
     }
 
-    /// What is left of the last of these. `None` if they have all ended.
+    /// The remaining time of the last of these. `None` if they have all ended.
     ///
     /// A waiter in a queue is woken by each end, and asks again to keep its place. So it is told
     /// the longest time that they may last, without a lookup of each.

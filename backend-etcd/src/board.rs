@@ -90,7 +90,7 @@ pub(crate) struct Subscriber {
     heard: Notify,
 }
 
-/// What a waiter has been told.
+/// The news of a waiter: wake-ups and its last refusal.
 #[derive(Default)]
 struct Knowledge {
     /// Set if it was woken and does not know it yet.

@@ -204,7 +204,7 @@ struct Silence {
     pinged: Option<u32>,
 }
 
-/// What to do after a look at a stream.
+/// The outcome of a look at a stream.
 #[derive(Debug, PartialEq, Eq)]
 enum Look {
     Nothing,

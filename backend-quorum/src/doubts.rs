@@ -62,7 +62,7 @@ struct Late {
     task: AbortHandle,
 }
 
-/// What follows from the answers to late requests.
+/// The effect of the answers to late requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// The hold counts, and the answers count for it.

@@ -27,7 +27,7 @@ pub(crate) struct Round<T> {
     about: About,
 }
 
-/// What requests are about.
+/// The subject of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum About {
     /// Holds: the answers show the health of the members.

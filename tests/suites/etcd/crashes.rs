@@ -1,4 +1,4 @@
-//! What etcd has answered outlasts a crash of all its members at once.
+//! Answers of etcd outlast a crash of all its members at once.
 
 use std::time::Duration;
 

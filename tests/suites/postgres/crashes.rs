@@ -1,4 +1,4 @@
-//! What PostgreSQL has answered outlasts a crash of it.
+//! Answers of PostgreSQL outlast a crash.
 
 use lockcore::LockName;
 use lockcore_postgres::PostgresBackend;

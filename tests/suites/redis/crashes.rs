@@ -1,4 +1,4 @@
-//! What Redis has answered outlasts a crash of it, if it writes every command before it answers.
+//! Answers of Redis outlast a crash, if it writes every command before it answers.
 
 use lockcore::LockName;
 use lockcore_redis::RedisBackend;
