@@ -237,6 +237,14 @@ pub(super) fn spawn(
     ];
     let settings = fixed.iter().copied().chain(options.iter().map(String::as_str));
     command.args(settings.flat_map(|setting| ["-c", setting]));
+    until_it_says("ready to accept", command)
+}
+
+/// Starts a server, and returns once its log has a line with `ready`.
+pub(super) fn until_it_says(
+    ready: &str,
+    mut command: Command,
+) -> Result<Child, PostgresStartError> {
     let mut process =
         command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().map_err(failed)?;
     let mut said = String::new();
@@ -244,7 +252,7 @@ pub(super) fn spawn(
         let mut lines = BufReader::new(output);
         let mut line = String::new();
         while lines.read_line(&mut line).is_ok_and(|length| length > 0) {
-            if line.contains("ready to accept") {
+            if line.contains(ready) {
                 // The server continues to write, and would block if nobody read its output.
                 thread::spawn(move || io::copy(&mut lines, &mut io::sink()));
                 return Ok(process);

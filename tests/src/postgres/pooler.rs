@@ -2,16 +2,14 @@
 
 use std::{
     env, fs,
-    io::{self, BufRead, BufReader},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, Command},
     sync::{Arc, Mutex, Weak},
-    thread,
 };
 
 use super::{
     PostgresServer, PostgresStartError,
-    launch::{as_server_user, failed, free_port, give, new_directory},
+    launch::{as_server_user, failed, free_port, give, new_directory, until_it_says},
 };
 use crate::shared::shared;
 
@@ -163,23 +161,9 @@ fn write(
 /// Starts the pooler whose settings are in `directory`, and returns when it accepts connections.
 fn spawn(program: &Path, directory: &Path) -> Result<Child, PostgresStartError> {
     let mut command = as_server_user(Command::new(program), directory)?;
-    command.arg("settings").stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut process = command.spawn().map_err(failed)?;
-    let mut said = String::new();
-    if let Some(output) = process.stderr.take() {
-        let mut lines = BufReader::new(output);
-        let mut line = String::new();
-        while lines.read_line(&mut line).is_ok_and(|length| length > 0) {
-            if line.contains("process up") {
-                // It continues to write, and would block if nobody read its output.
-                thread::spawn(move || io::copy(&mut lines, &mut io::sink()));
-                return Ok(process);
-            }
-            said.push_str(&line);
-            line.clear();
-        }
-    }
-    let _ = process.kill();
-    let _ = process.wait();
-    Err(failed(format_args!("pgbouncer: {said}")))
+    command.arg("settings");
+    until_it_says("process up", command).map_err(|error| match error {
+        PostgresStartError::Failed(said) => failed(format_args!("pgbouncer: {said}")),
+        error => error,
+    })
 }
