@@ -22,6 +22,7 @@ mod lanes;
 #[cfg(feature = "metrics")]
 mod ledger;
 mod listener;
+mod looks;
 #[cfg(feature = "metrics")]
 mod measure;
 #[cfg(not(feature = "metrics"))]

@@ -19,6 +19,7 @@ use super::{
     background::{Background, Job},
     calendar::Calendar,
     lanes::LaneMap,
+    looks::Looks,
     measure::{ClientMetrics, Grouping, MeasuredAnswer},
     outcome::BackendCall,
     presence::Presence,
@@ -74,6 +75,8 @@ pub(crate) struct Client {
     pub(crate) measure: ClientMetrics,
     pub(crate) waiters: Waiters,
     pub(crate) lanes: LaneMap,
+    /// What the waiters of a latch share.
+    pub(super) looks: Looks,
     /// The schedule. Shared with the background task, which does not keep the client alive.
     pub(super) calendar: Arc<Calendar>,
     pub(super) background: Background,
@@ -121,6 +124,7 @@ impl Client {
             measure: ClientMetrics::new(grouping, wake, background.up()),
             waiters: Waiters::new(settings.limits),
             lanes: LaneMap::new(settings.hand_over),
+            looks: Looks::default(),
             settings,
             calendar,
             background,

@@ -138,7 +138,7 @@ impl CountDownLatch {
     }
 
     /// Waits until the latch is open, as long as it takes. A waiter does not poll: the opening
-    /// wakes it.
+    /// wakes it. Waiters of one client that are woken together share a request.
     ///
     /// # Errors
     /// As for [`set_count`](Self::set_count), as far as they apply, and
@@ -180,7 +180,8 @@ impl CountDownLatch {
                 Ok(())
             });
             self.client.unless_closed(name, news).await?;
-            if self.ask_until(name, last_error, || latches.count(name)).await? == 0 {
+            let look = || self.client.look_at_latch(name);
+            if self.ask_until(name, last_error, look).await? == 0 {
                 return Ok(());
             }
         }

@@ -1,9 +1,14 @@
-//! Waits for a latch that receive no wake-up.
+//! Waits for a latch that receive no wake-up, and waits that share a request.
 
-use std::time::Duration;
+use std::{
+    future::{Future, poll_fn},
+    task::Poll,
+    time::Duration,
+};
 
-use lockcore::BackendErrorKind;
+use lockcore::{BackendErrorKind, CountDownLatch};
 use lockcore_testkit::{Fault, Op};
+use tokio::task::JoinSet;
 
 use super::{SECOND, SLACK, Scene, within};
 
@@ -53,4 +58,74 @@ async fn a_latch_waiter_that_cannot_listen_goes_on_looking() {
     assert!(looks < 150, "{looks} looks in a minute");
     scene.other.latch("a").count_down().await.unwrap();
     within(LOOKS_AGAIN + SLACK, "the end of the wait", waiter).await.unwrap().unwrap();
+}
+
+/// A scene with a closed latch, and waiters for it in one client that have looked and subscribed.
+async fn waiters(number: usize) -> (Scene, CountDownLatch, JoinSet<()>) {
+    let (scene, mut waiters) = (Scene::new(), JoinSet::new());
+    let latch = scene.locks.latch("a");
+    scene.other.latch("a").set_count(1).await.unwrap();
+    for _ in 0..number {
+        let latch = latch.clone();
+        waiters.spawn(async move { latch.wait().await.unwrap() });
+    }
+    within(SECOND, "the subscriptions", scene.faults.reached(Op::Subscribe, number)).await;
+    tokio::time::sleep(SECOND).await;
+    (scene, latch, waiters)
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiters_that_are_woken_together_share_a_look() {
+    let (scene, _, waiters) = waiters(200).await;
+    let looks = scene.faults.calls(Op::Count);
+    scene.other.latch("a").count_down().await.unwrap();
+    within(SECOND, "200 waiters", waiters.join_all()).await;
+    assert_eq!(scene.faults.calls(Op::Count) - looks, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiters_that_hear_nothing_share_a_look() {
+    let (scene, _, waiters) = waiters(200).await;
+    let looks = scene.faults.calls(Op::Count);
+    tokio::time::sleep(6 * LOOKS_AGAIN).await;
+    assert_eq!(scene.faults.calls(Op::Count) - looks, 6);
+    drop(waiters);
+}
+
+/// What is on its way may have been answered before the latch opened.
+#[tokio::test(start_paused = true)]
+async fn a_look_that_was_sent_is_not_shared() {
+    let (scene, latch, mut first) = waiters(1).await;
+    scene.faults.next(Op::Count, Fault::DelayReply(4 * SECOND));
+    let looks = scene.faults.calls(Op::Count);
+    tokio::time::sleep(LOOKS_AGAIN - SECOND / 2).await;
+    assert_eq!(scene.faults.calls(Op::Count), looks + 1);
+    let second = tokio::spawn(async move { latch.wait().await });
+    within(SECOND, "the other's look", scene.faults.reached(Op::Count, looks + 3)).await;
+    scene.other.latch("a").count_down().await.unwrap();
+    within(SECOND, "the other waiter", second).await.unwrap().unwrap();
+    assert!(first.try_join_next().is_none(), "its answer is late");
+    within(5 * SECOND, "the first waiter", first.join_all()).await;
+}
+
+/// As in a `select!` whose handler takes its time.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_is_dropped_or_no_longer_polled_holds_up_nobody() {
+    for is_dropped in [false, true] {
+        for polls in 0..12 {
+            let (scene, latch, others) = waiters(3).await;
+            let mut idle = Box::pin(latch.wait());
+            for _ in 0..polls {
+                let polled = poll_fn(|context| Poll::Ready(idle.as_mut().poll(context))).await;
+                assert!(polled.is_pending(), "the latch is closed");
+            }
+            let idle = (!is_dropped).then_some(idle);
+            scene.other.latch("a").count_down().await.unwrap();
+            within(SECOND, "the other waiters", others.join_all()).await;
+            if let Some(idle) = idle {
+                within(SECOND, "the idle waiter", idle).await.unwrap();
+            }
+            scene.nothing_is_left().await;
+        }
+    }
 }

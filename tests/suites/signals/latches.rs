@@ -24,7 +24,7 @@ async fn the_last_of_fifty<F: Fixture>(fixture: &F) -> Duration {
             });
         }
     }
-    waiting.1.reached(Op::Count, 20).await;
+    waiting.1.reached(Op::Subscribe, 10).await;
     fixture.pass(A_WHILE).await;
     assert_eq!(counter.count_down().await.unwrap(), 2);
     assert_eq!(counter.count_down().await.unwrap(), 1);
