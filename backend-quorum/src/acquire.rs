@@ -20,7 +20,7 @@ use lockcore::{
     BackendError, BackendErrorKind, FencingToken,
     backend::{AcquireOutcome, AcquireRequest, Backend, RenewOutcome, RenewRequest},
 };
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::{
     doubts::Fate,
@@ -135,15 +135,20 @@ pub(crate) async fn acquire(
     }
     let (leaving, doubtful) = quorum.doubts.leaving(name, hold);
     let proposal = quorum.proposals.next(*tokens);
-    let proposing = Arc::new(request.clone().least_token(Some(proposal)));
-    let mut round = quorum.ask_each(quorum.all().without(doubtful), |at, member| {
-        let (leaving, request) = (leaving.clone(), proposing.clone());
-        async move {
-            leaving.left(at).await?;
-            ask(member, request).await
+    // A late member may answer what was true of another hold.
+    let proposing = Arc::new(request.clone().least_token(Some(proposal)).held_for(None));
+    let asking = quorum.all().without(doubtful);
+    let mut round = quorum.ask(asking, |member| ask(member, proposing.clone()));
+    let is_decided = |round: &Round<_>| Tally::of(quorum, round).is_decided(parts);
+    match leaving.members() {
+        leavers if leavers.is_empty() => round.until(is_decided).await,
+        leavers => {
+            // The release of a late grant follows it, and each may take as long as an answer.
+            let left = |at| leaving.clone().left(at, 2 * quorum.member_timeout);
+            round = round.after(leavers, left);
+            let _ = timeout(quorum.member_timeout, round.until(is_decided)).await;
         }
-    });
-    round.until(|round| Tally::of(quorum, round).is_decided(parts)).await;
+    }
     round.wait_for_prompt(GRACE.min(*lease / 10)).await;
     let (tally, unsure) = (Tally::of(quorum, &round), round.unsure());
     let failures = Failures::of(&round, start.elapsed());
@@ -169,8 +174,9 @@ pub(crate) async fn acquire(
         quorum.doubts.note(name, hold, Duration::ZERO, attempt.unsure);
         let rest = round.go_on(leaving.members(), |at, member, answer| {
             let watches = quorum.watches.clone();
+            let counts = member.rejoins_in().is_none();
             give_back(member, answer, proposing.clone(), move |request| {
-                watches.also_granted(&request.name, &request.hold, MemberSet::of(at));
+                watches.also_granted(&request.name, &request.hold, at, (counts, parts));
             })
         });
         return attempt.refuse(rest, start.elapsed()).await;
@@ -211,7 +217,7 @@ impl Attempt<'_> {
             let deaf = self.tell(token).await;
             if deaf.is_empty() {
                 self.note(token);
-                quorum.watches.answered(&request.name, &request.hold, MemberSet::default());
+                quorum.watches.answered(&request.name, &request.hold, MemberSet::default(), 0);
                 return Ok(AcquireOutcome::Acquired { token });
             }
             self.tally.grants.retain(|(at, _)| !deaf.contains(*at));
@@ -268,7 +274,7 @@ impl Attempt<'_> {
             self.tally.held.is_empty() || self.tally.answered() < quorum.parts().majority;
         if !is_failure {
             // Before more is granted.
-            quorum.watches.answered(name, hold, granted);
+            quorum.watches.answered(name, hold, granted, self.tally.grants.len());
         }
         quorum.doubts.finish(name, hold, Duration::ZERO, (rest, Fate::IsGivenBack));
         if is_failure {

@@ -131,7 +131,8 @@ impl QuorumBuilder {
     /// Sets how long a member may take to answer, from 1 ms to 1 s. The default is 500 ms.
     ///
     /// While a majority agrees in time, no request waits for longer than the majority takes plus
-    /// 10 ms. If the answers differ, a request waits for the members that might make up a majority,
+    /// 10 ms, except a forced release, which waits for all members, and a release, which gives slow
+    /// ones another 2 ms. If the answers differ, a request waits for the members that might make up a majority,
     /// except those that have not answered their last request.
     pub fn member_timeout(mut self, timeout: Duration) -> Self {
         self.member_timeout = timeout;
@@ -298,6 +299,7 @@ impl QuorumBuilder {
         let inner = Inner {
             members: members.into(),
             capabilities,
+            member_timeout: self.member_timeout,
             proposals: Proposals::default(),
             doubts: Arc::default(),
             watches: Arc::default(),

@@ -13,7 +13,11 @@ use lockcore::{
     BackendError, FencingToken, LockName,
     backend::{AcquireOutcome, HoldId},
 };
-use tokio::{sync::watch, task::AbortHandle, time::Instant};
+use tokio::{
+    sync::watch,
+    task::AbortHandle,
+    time::{Instant, timeout},
+};
 
 use crate::{failure::doubtful, member::MemberSet, round::Round};
 
@@ -102,17 +106,22 @@ impl Leaving {
         self.0.iter().fold(MemberSet::default(), |all, rest| all.with(rest.borrow().pending))
     }
 
-    /// Waits until `member` has nothing of the hold any more, so that it can be asked for it again.
-    pub(crate) async fn left(mut self, member: usize) -> Result<(), BackendError> {
-        for rest in &mut self.0 {
-            let is_over = rest.wait_for(|rest| !rest.pending.contains(member)).await;
-            match is_over {
-                Ok(rest) if !rest.stuck.contains(member) => {}
-                // It is in doubt, or the hold was released meanwhile.
-                Ok(_) | Err(_) => return Err(doubtful().maybe_applied()),
+    /// Waits for at most `time` until `member` has nothing of the hold any more, so that it can be
+    /// asked for it again.
+    pub(crate) async fn left(mut self, member: usize, time: Duration) -> Result<(), BackendError> {
+        let left = async {
+            for rest in &mut self.0 {
+                let is_over = rest.wait_for(|rest| !rest.pending.contains(member)).await;
+                match is_over {
+                    Ok(rest) if !rest.stuck.contains(member) => {}
+                    // It is in doubt, or the hold was released meanwhile.
+                    Ok(_) | Err(_) => return Err(doubtful().maybe_applied()),
+                }
             }
-        }
-        Ok(())
+            Ok(())
+        };
+        // If the time is up, it is still in doubt because of the refused request alone.
+        timeout(time, left).await.unwrap_or_else(|_| Err(doubtful().not_applied()))
     }
 }
 
@@ -245,15 +254,16 @@ impl Doubts {
     }
 
     /// The members that can be asked for `hold` again once they have answered what was refused, and
-    /// those that cannot be asked.
+    /// those that cannot be asked. Remembered for longer, since the hold is in use.
     pub(crate) fn leaving(&self, name: &LockName, hold: &HoldId) -> (Leaving, MemberSet) {
-        let notes = self.lock();
+        let mut notes = self.lock();
         if notes.doubts.is_empty() {
             return Default::default();
         }
-        let Some(doubt) = notes.doubts.get(&(name.clone(), hold.clone())) else {
+        let Some(doubt) = notes.doubts.get_mut(&(name.clone(), hold.clone())) else {
             return Default::default();
         };
+        doubt.keep_for(Duration::ZERO);
         let (leaving, counting): (Vec<_>, Vec<_>) =
             doubt.late.iter().partition(|late| late.fate == Fate::IsGivenBack);
         // A member may be stuck and, because of another request, leaving.
@@ -369,6 +379,19 @@ mod tests {
         doubts.note(&name, &hold, LEASE, first);
         doubts.forget(&name, &hold);
         assert!(doubts.of(&name, &hold, LEASE).is_empty());
+    }
+
+    /// It is in use as long as it is asked for.
+    #[tokio::test(start_paused = true)]
+    async fn a_doubt_lasts_while_its_hold_is_asked_for() {
+        let (doubts, name) = (Doubts::default(), LockName::new("a").unwrap());
+        let (hold, third) = (HoldId::unique("a:1"), MemberSet::of(2));
+        doubts.note(&name, &hold, Duration::ZERO, third);
+        for _ in 0..10 {
+            let (leaving, doubtful) = doubts.leaving(&name, &hold);
+            assert_eq!((leaving.members(), doubtful), (MemberSet::default(), third));
+            tokio::time::advance(KEEP / 2).await;
+        }
     }
 
     #[tokio::test(start_paused = true)]

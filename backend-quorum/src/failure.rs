@@ -28,6 +28,13 @@ impl Failures {
         self.0.extend(members.iter().map(|at| (at, doubtful())));
     }
 
+    /// Adds members that do not have the hold.
+    pub(crate) fn add_lacking(&mut self, members: MemberSet) {
+        let message = "it does not have the hold";
+        let lacking = || BackendError::new(BackendErrorKind::Unavailable, message);
+        self.0.extend(members.iter().map(|at| (at, lacking())));
+    }
+
     /// Adds members that may have lost their data.
     pub(crate) fn add_rejoining(&mut self, members: MemberSet, all: &[Arc<Member>]) {
         for at in members.iter() {

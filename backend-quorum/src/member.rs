@@ -152,7 +152,10 @@ impl Member {
         let asked = Instant::now();
         let answer = self.other_answer(call).await;
         match &answer {
-            Err(error) if error.is_retryable() => self.failed(error),
+            // One that takes no login any more has not come back.
+            Err(error) if error.is_retryable() || error.kind() == BackendErrorKind::Auth => {
+                self.failed(error);
+            }
             // No store was asked.
             _ if self.backend.get().is_none() => {}
             _ => self.answered(asked.elapsed() <= GRACE),

@@ -74,6 +74,7 @@ pub(crate) async fn grow(
     if !parts.blocks(tally.gone.len()) {
         let mut failures = Failures::of(&round, start.elapsed());
         failures.add_doubtful(doubtful);
+        failures.add_lacking(tally.gone);
         return Err(failures.into_error(&quorum.members));
     }
     release::clear(quorum, name, hold, tally.gone);

@@ -55,6 +55,8 @@ pub struct Quorum {
 pub(crate) struct Inner {
     pub(crate) members: Arc<[Arc<Member>]>,
     pub(crate) capabilities: Capabilities,
+    /// How long each member may take to answer.
+    pub(crate) member_timeout: Duration,
     pub(crate) proposals: Proposals,
     pub(crate) doubts: Arc<Doubts>,
     pub(crate) watches: Arc<Watches>,

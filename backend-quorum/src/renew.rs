@@ -53,14 +53,15 @@ pub(crate) async fn renew(
         }
         if parts.blocks(tally.gone.len()) {
             let RenewRequest { name, hold, .. } = &holds[index];
-            release::clear(quorum, name, hold, tally.gone);
+            // Where a request was on its way, it may have come after this answer.
+            release::clear(quorum, name, hold, tally.gone.without(*doubtful));
             return RenewOutcome::NotHeld;
         }
         let mut failures = Failures::of(&round, waited);
         for (at, outcomes) in round.replies() {
             match outcomes.get(index) {
                 Some(RenewOutcome::Failed(error)) => failures.add(at, error.clone()),
-                Some(RenewOutcome::NotHeld) => failures.add(at, lacking()),
+                Some(RenewOutcome::NotHeld) => failures.add_lacking(MemberSet::of(at)),
                 _ if doubtful.contains(at) => failures.add_doubtful(MemberSet::of(at)),
                 _ => {}
             }
@@ -81,10 +82,6 @@ async fn ask(
         return Ok(outcomes);
     }
     Err(BackendError::new(BackendErrorKind::Protocol, "renewals were answered in part"))
-}
-
-fn lacking() -> BackendError {
-    BackendError::new(BackendErrorKind::Unavailable, "it does not have the hold")
 }
 
 /// The answers of the members for one hold.

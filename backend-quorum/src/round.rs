@@ -72,6 +72,27 @@ impl<T: Send + 'static> Round<T> {
         Self { members: members.clone(), requests, about }
     }
 
+    /// Makes the requests to `members` wait for what `before` returns, and fail if it fails. The
+    /// members have the usual time to answer after that.
+    pub(crate) fn after<F>(mut self, members: MemberSet, before: impl Fn(usize) -> F) -> Self
+    where
+        F: Future<Output = Result<(), BackendError>> + Send + 'static,
+    {
+        for (at, request) in self.requests.iter_mut().enumerate() {
+            *request = match std::mem::replace(request, Request::NotMade) {
+                Request::Pending(call) if members.contains(at) => {
+                    let before = before(at);
+                    Request::Pending(Box::pin(async move {
+                        before.await?;
+                        call.await
+                    }))
+                }
+                request => request,
+            };
+        }
+        self
+    }
+
     /// Waits until `is_decided`, or until all have answered. All requests are polled at least once,
     /// so that each is on its way.
     pub(crate) async fn until(&mut self, is_decided: impl Fn(&Self) -> bool) {

@@ -54,26 +54,48 @@ struct LastRequest {
     /// The members that had granted it when it was refused. Empty if another hold was requested
     /// before: a wake-up there may come from the undo of that hold, which this one waits for.
     granted: MemberSet,
+    /// The number of grants that would have counted for a majority.
+    counting: usize,
 }
 
 impl Watches {
-    /// Notes that a request for `hold` is over. If it was refused, these members had granted it.
-    pub(crate) fn answered(&self, name: &LockName, hold: &HoldId, granted: MemberSet) {
+    /// Notes that a request for `hold` is over. If it was refused, these members had granted it,
+    /// and `counting` of the grants would have counted.
+    pub(crate) fn answered(
+        &self,
+        name: &LockName,
+        hold: &HoldId,
+        granted: MemberSet,
+        counting: usize,
+    ) {
         let watches = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(watch) = watches.get(name) {
             let mut last = watch.lock().unwrap_or_else(PoisonError::into_inner);
             let is_alone = last.hold.replace(hold.clone()).is_none_or(|last| last == *hold);
             last.granted = if is_alone { granted } else { MemberSet::default() };
+            last.counting = counting;
         }
     }
 
-    /// Notes that late members have granted the last request for `hold` as well.
-    pub(crate) fn also_granted(&self, name: &LockName, hold: &HoldId, members: MemberSet) {
+    /// Notes that a late member has granted the last request for `hold` as well, and whether that
+    /// would have counted. If a majority would have granted it, the wake-up by what this member
+    /// gives back is one to ask again for.
+    pub(crate) fn also_granted(
+        &self,
+        name: &LockName,
+        hold: &HoldId,
+        member: usize,
+        (counts, parts): (bool, Parts),
+    ) {
         let watches = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(watch) = watches.get(name) {
             let mut last = watch.lock().unwrap_or_else(PoisonError::into_inner);
-            if last.hold.as_ref() == Some(hold) {
-                last.granted = last.granted.with(members);
+            if last.hold.as_ref() != Some(hold) {
+                return;
+            }
+            last.counting += usize::from(counts);
+            if !counts || last.counting < parts.majority {
+                last.granted = last.granted.with(MemberSet::of(member));
             }
         }
     }

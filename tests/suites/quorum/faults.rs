@@ -221,6 +221,34 @@ async fn a_release_needs_a_majority_and_says_whether_there_was_a_hold() {
     assert!(bench.is_free_everywhere().await);
 }
 
+/// The answer that a member has nothing of it has overtaken its late grant.
+#[tokio::test(start_paused = true)]
+async fn what_came_after_its_renewal_is_cleared_with_a_lost_hold() {
+    let bench = Bench::new(3);
+    bench.faults[2].next(Op::Acquire, Fault::Delay(50 * MS));
+    enters(&bench.quorum, "a:1").await;
+    for member in [0, 1] {
+        bench.stores[member].force_release(&name()).await.unwrap();
+        bench.faults[member].next(Op::Renew, Fault::DelayReply(100 * MS));
+    }
+    let renewed = bench.quorum.renew(&[renewal("a:1")]).await.unwrap();
+    assert!(matches!(renewed[..], [RenewOutcome::NotHeld]), "{renewed:?}");
+    sleep(SECOND).await;
+    assert!(bench.is_free_everywhere().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_nested_hold_that_cannot_grow_names_each_member_without_it() {
+    let bench = Bench::new(3);
+    enters(&bench.quorum, "a:1").await;
+    bench.stores[1].force_release(&name()).await.unwrap();
+    bench.faults[2].every(Op::Acquire, Fault::LostRequest);
+    let error = bench.quorum.acquire(&request("a:1").count(2)).await.unwrap_err();
+    let text = error.message();
+    assert!(text.contains("2 did not answer as needed"), "{text}");
+    assert!(text.contains("store 2: it does not have the hold"), "{text}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_nested_hold_grows_and_shrinks_by_majority() {
     let bench = Bench::new(3);

@@ -154,10 +154,13 @@ async fn a_forced_release_is_over_when_it_is_answered() {
 /// A waiter keeps its hold id when it is refused.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_that_was_refused_gets_its_hold_on_a_late_member_too() {
-    for released_after in [0, 1, 24, 26, 100, 2_000] {
+    let slow = [0, 1, 24, 26, 100, 2_000].map(|released_after| (25 * MS, released_after));
+    // Three answers in a row take longer than one may take.
+    let slower = [0, 100, 199, 201, 2_000].map(|released_after| (400 * MS, released_after));
+    for (delay, released_after) in slow.into_iter().chain(slower) {
         let bench = Bench::new(3);
         for op in [Op::Acquire, Op::Release] {
-            bench.faults[2].every(op, Fault::Delay(25 * MS));
+            bench.faults[2].every(op, Fault::Delay(delay));
         }
         enters(&bench.other(), "b:1").await;
         let locks = Locks::new(bench.quorum.clone());
@@ -169,7 +172,7 @@ async fn a_waiter_that_was_refused_gets_its_hold_on_a_late_member_too() {
         sleep(MS * released_after).await;
         bench.other().release(&release("b:1")).await.unwrap();
         let guard = timeout(SECOND, waiting).await.expect("it was not woken").unwrap();
-        sleep(200 * MS).await;
+        sleep(4 * delay).await;
         let owner = owner_at(&bench.stores[2]).await;
         assert!(owner.is_some(), "after {released_after} ms, the late member has no hold");
         // Now the late member is needed.
@@ -177,7 +180,7 @@ async fn a_waiter_that_was_refused_gets_its_hold_on_a_late_member_too() {
         sleep(2 * LEASE).await;
         assert!(guard.is_held(), "after {released_after} ms, the late member does not count");
         guard.release().await.unwrap();
-        sleep(100 * MS).await;
+        sleep(4 * delay).await;
         assert_eq!(owner_at(&bench.stores[2]).await, None, "after {released_after} ms");
     }
 }
@@ -255,6 +258,26 @@ async fn a_free_lock_is_granted_in_spite_of_a_stale_part_and_a_late_member() {
         guard.release().await.unwrap();
     }
     busy.abort();
+}
+
+/// The late member's answer comes after the refusal, and with it the lock is free.
+#[tokio::test(start_paused = true)]
+async fn a_late_grant_that_makes_up_a_majority_is_a_reason_to_ask_again() {
+    let bench = Bench::new(3);
+    let locks = Locks::new(bench.quorum.clone());
+    enters(&bench.stores[0], "dead").await;
+    enters(&bench.stores[1], "b:1").await;
+    let lock = locks.lock("a");
+    let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    sleep(2 * SECOND).await;
+    // This client has had no answer to its last request there.
+    bench.faults[2].next(Op::Acquire, Fault::LostRequest);
+    let other = lockcore::LockName::new("x").unwrap();
+    bench.quorum.acquire(&AcquireRequest::new(other, hold("x:1"), LEASE)).await.unwrap();
+    bench.faults[2].next(Op::Acquire, Fault::Delay(100 * MS));
+    bench.stores[1].release(&release("b:1")).await.unwrap();
+    let guard = timeout(SECOND, waiting).await.expect("it sleeps").unwrap();
+    guard.release().await.unwrap();
 }
 
 /// Nobody waits for a late member that could not change the answer.

@@ -44,6 +44,25 @@ async fn a_member_that_cannot_be_connected_is_named() {
     assert_eq!(text.matches("check that the server is up").count(), 1, "{text}");
 }
 
+/// It answers, but it has not come back.
+#[tokio::test(start_paused = true)]
+async fn a_member_that_takes_no_login_any_more_is_not_reported_as_back() {
+    let (log, _guard) = Log::start();
+    let (quorum, faults) = named();
+    for kind in [BackendErrorKind::Connection, BackendErrorKind::Auth] {
+        for op in [Op::Acquire, Op::Release] {
+            faults[1].every(op, Fault::Refuse(kind));
+        }
+        for _ in 0..5 {
+            enters(&quorum, "a:1").await;
+            quorum.release(&release("a:1")).await.unwrap();
+            sleep(SECOND).await;
+        }
+    }
+    assert_eq!(log.lines_with("a member of the quorum").len(), 1);
+    assert!(log.line_with("a member of the quorum").contains("does not answer"));
+}
+
 /// While a majority is well, nothing else tells of it.
 #[tokio::test(start_paused = true)]
 async fn a_member_that_goes_away_and_comes_back_is_logged_once() {
