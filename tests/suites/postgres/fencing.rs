@@ -37,7 +37,7 @@ async fn a_writer_that_stalled_is_turned_away_as_soon_as_somebody_else_holds_the
     let server = server().await;
     let (backend, mut client) = (connect(&server).await, session(&server).await);
     let mut stalled = request("account", "stalled");
-    stalled.lease = Duration::from_millis(50);
+    stalled.lease = Duration::from_secs(2);
     let old = enters(&backend, &stalled).await;
     writes(&mut client, old).await.unwrap();
     let other = request("account", "other");
