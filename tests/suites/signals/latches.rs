@@ -8,8 +8,9 @@ use tokio::{task::JoinSet, time::Instant};
 
 use super::bench::{A_WHILE, builder, client, faulty, joined, nothing_is_left, soon};
 
-/// The time from the last count until the last of fifty waiters continues.
-async fn the_last_of_fifty<F: Fixture>(fixture: &F) -> Duration {
+/// The time from the last count until the last of fifty waiters continues, and the time that fifty
+/// requests in a row take just after that.
+async fn the_last_of_fifty<F: Fixture>(fixture: &F) -> (Duration, Duration) {
     let counter = client(fixture).await.latch("a");
     counter.set_count(3).await.unwrap();
     let (waiting, mut waiters) = (faulty(fixture).await, JoinSet::new());
@@ -33,8 +34,13 @@ async fn the_last_of_fifty<F: Fixture>(fixture: &F) -> Duration {
     assert_eq!(counter.count_down().await.unwrap(), 0);
     let went_on = soon("fifty waiters", waiters.join_all()).await;
     assert_eq!(went_on.len(), 50);
+    let asking = Instant::now();
+    for _ in 0..50 {
+        assert_eq!(counter.count().await.unwrap(), 0);
+    }
+    let asked = asking.elapsed();
     nothing_is_left(fixture, "an open latch").await;
-    went_on.into_iter().max().unwrap() - counted
+    (went_on.into_iter().max().unwrap() - counted, asked)
 }
 
 pub(crate) async fn fifty_waiters_of_five_clients_go_on_within_50_ms_of_the_last_count<
@@ -42,15 +48,17 @@ pub(crate) async fn fifty_waiters_of_five_clients_go_on_within_50_ms_of_the_last
 >(
     fixture: &F,
 ) {
-    let mut best = Duration::MAX;
-    // The machine may be busy with something else.
+    let mut times = Vec::new();
+    // The machine may be busy with something else. If it always is, they still do not wait for each
+    // other.
     for _ in 0..5 {
-        best = best.min(the_last_of_fifty(fixture).await);
-        if best <= Duration::from_millis(50) {
+        let (went_on, asked) = the_last_of_fifty(fixture).await;
+        if went_on <= asked.max(Duration::from_millis(50)) {
             return;
         }
+        times.push((went_on, asked));
     }
-    panic!("the last of fifty went on after {best:?} at best");
+    panic!("the last of fifty, and fifty requests in a row: {times:?}");
 }
 
 pub(crate) async fn an_open_latch_keeps_nobody_waiting<F: Fixture>(fixture: &F) {
