@@ -149,9 +149,8 @@ BEGIN
         IF p_mode IN (1, 2, 4) THEN
             v_takes_over := true;
         ELSIF p_mode = 3 THEN
-            SELECT coalesce(bool_or(mode = 4), false), min(token),
-                coalesce(bool_or(is_writers), true)
-                INTO v_is_beside, v_passes, v_takes_over
+            SELECT coalesce(bool_or(mode = 4), false), coalesce(bool_or(is_writers), true)
+                INTO v_is_beside, v_takes_over
                 FROM lockcore.hold WHERE name = p_name AND until > v_now;
             v_takes_over := v_takes_over AND NOT v_is_beside;
         END IF;
@@ -190,8 +189,20 @@ BEGIN
         p_name, p_id, p_owner, v_kind, p_mode, 1, p_permits, v_total, number, v_until, v_is_beside
     );
     IF v_takes_over THEN
-        PERFORM lockcore.pass_fence(p_name, coalesce(v_passes, number));
-        UPDATE lockcore.hold SET is_writers = false WHERE name = p_name AND is_writers;
+        v_passes := number;
+        IF p_mode = 3 THEN
+            UPDATE lockcore.hold SET is_writers = false WHERE name = p_name AND is_writers;
+            -- The readers beside it stay valid, except those that a writer has come after.
+            SELECT coalesce(min(token), number) INTO v_passes FROM lockcore.hold
+                WHERE name = p_name AND until > v_now AND token >= coalesce(
+                    (SELECT token FROM lockcore.fence WHERE name = p_name), 0
+                );
+        ELSIF EXISTS (SELECT FROM lockcore.hold WHERE name = p_name AND is_writers) THEN
+            -- A reader beside the replaced writer has an earlier token, and may outlast this hold.
+            -- Whoever reads beside it then has to pass this token, checked before or not.
+            INSERT INTO lockcore.fence VALUES (p_name, number) ON CONFLICT (name) DO NOTHING;
+        END IF;
+        PERFORM lockcore.pass_fence(p_name, v_passes);
     END IF;
     IF v_told > v_until THEN
         PERFORM lockcore.wake(p_name, v_now, p_channel);

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use lockcore::{
     FencingToken, LockName, Mode,
-    backend::{AcquireOutcome, AcquireRequest, Backend, ReleaseOutcome, SubscribeRequest, Wakeup},
+    backend::{
+        AcquireOutcome, AcquireRequest, Backend, HoldId, ReleaseOutcome, SubscribeRequest, Wakeup,
+    },
 };
 use lockcore_postgres::{Fence, PostgresBackend, is_stale_token};
 use lockcore_testkit::PostgresServer;
@@ -275,6 +277,44 @@ async fn a_reader_beside_another_waits_for_the_fenced_transaction_of_the_writer_
     assert!(matches!(refused, AcquireOutcome::Held { .. }), "{refused:?}");
     transaction.commit().await.unwrap();
     enters(&backend, &read("other")).await;
+}
+
+/// The reader came before the second writer, and stays after it.
+#[tokio::test]
+async fn a_writer_that_took_over_a_hold_with_a_reader_beside_it_is_fenced_like_the_first() {
+    for was_checked in [true, false] {
+        let server = server().await;
+        let (backend, mut client) = (connect(&server).await, session(&server).await);
+        let write = |id: &str| {
+            let hold = HoldId::named("writer", id);
+            AcquireRequest::new(name("account"), hold, LEASE).mode(Mode::Write)
+        };
+        let read = |hold: &str| request("account", hold).mode(Mode::Read);
+        let first = enters(&backend, &write("first")).await;
+        if was_checked {
+            writes(&mut client, first).await.unwrap();
+        }
+        let beside = read("beside").within(Some(write("first").hold));
+        enters(&backend, &beside).await;
+        let second = enters(&backend, &write("second")).await;
+        let ((fence, account), mut other) = (fence(), session(&server).await);
+        if was_checked {
+            let transaction = other.transaction().await.unwrap();
+            fence.check(&transaction, &account, second).await.unwrap();
+            backend.release(&write("second").release()).await.unwrap();
+            let refused = backend.acquire(&read("other")).await.unwrap();
+            assert!(matches!(refused, AcquireOutcome::Held { .. }), "{refused:?}");
+            transaction.commit().await.unwrap();
+        } else {
+            backend.release(&write("second").release()).await.unwrap();
+        }
+        let reading = enters(&backend, &read("other")).await;
+        for old in [first, second] {
+            let error = writes(&mut client, old).await.unwrap_err();
+            assert!(is_stale_token(&error), "{was_checked}: {error}");
+        }
+        writes(&mut client, reading).await.unwrap();
+    }
 }
 
 /// The rights that the README names for the role of the data.
