@@ -109,5 +109,9 @@ CREATE FUNCTION lockcore.forget_fence(p_name text, p_idle integer DEFAULT 30000)
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM lockcore.share_fence(p_name, p_idle);
+    -- A first check waits for the row that another one has inserted, and so does this. A check that
+    -- comes after it waits for this row, also if there was none before.
+    INSERT INTO lockcore.fence AS known VALUES (p_name, 0)
+        ON CONFLICT (name) DO UPDATE SET token = known.token;
     DELETE FROM lockcore.fence WHERE name = p_name;
 END $$;

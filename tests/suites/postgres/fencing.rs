@@ -317,6 +317,42 @@ async fn a_writer_that_took_over_a_hold_with_a_reader_beside_it_is_fenced_like_t
     }
 }
 
+/// Its row is not there yet for others to see.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_a_first_check_and_a_forgetting_the_second_waits_for_the_first() {
+    for checks_first in [true, false] {
+        let server = server().await;
+        let backend = connect(&server).await;
+        let token = enters(&backend, &request("account", "holder")).await;
+        let ((fence, name), mut client) = (fence(), session(&server).await);
+        let transaction = client.transaction().await.unwrap();
+        match checks_first {
+            true => fence.check(&transaction, &name, token).await.unwrap(),
+            false => fence.forget(&transaction, &name).await.unwrap(),
+        }
+        let second = tokio::spawn({
+            let (fence, name, mut client) = (fence.clone(), name, session(&server).await);
+            async move {
+                if !checks_first {
+                    return writes(&mut client, token).await.unwrap();
+                }
+                let transaction = client.transaction().await.unwrap();
+                fence.forget(&transaction, &name).await.unwrap();
+                transaction.commit().await.unwrap();
+            }
+        });
+        until("its wait, or its end", || async {
+            second.is_finished() || !server.query(WAITING).await.is_empty()
+        })
+        .await;
+        assert!(!second.is_finished(), "{checks_first}: it did not wait");
+        transaction.commit().await.unwrap();
+        soon("the second one", second).await.unwrap();
+        let rows = server.query("SELECT count(*) FROM lockcore.fence").await;
+        assert_eq!(rows, [[if checks_first { "0" } else { "1" }]], "{checks_first}");
+    }
+}
+
 /// The rights that the README names for the role of the data.
 #[tokio::test]
 async fn a_role_that_only_writes_data_needs_few_rights() {
