@@ -78,6 +78,8 @@ pub const STALE_TOKEN: &str = "LC001";
 pub struct Fence {
     schema: Schema,
     sql: String,
+    /// In milliseconds. `None` for the default.
+    idle_limit: Option<i32>,
 }
 
 impl Fence {
@@ -90,11 +92,11 @@ impl Fence {
     pub fn new(name: &str) -> Result<Self, BackendError> {
         let schema = Schema::new(name)?;
         let sql = schema.sql("SELECT lockcore.fence($1, $2)");
-        Ok(Self { schema, sql })
+        Ok(Self { schema, sql, idle_limit: None })
     }
 
-    /// Sets how long a transaction may be idle after a check: the server ends its session then, and
-    /// rolls it back. Default: 30 s. It counts in milliseconds, and zero leaves the time to the
+    /// Sets how long a transaction may be idle after a check or a [`forget`](Self::forget): the server
+    /// ends its session then, and rolls it back. Default: 30 s. It counts in milliseconds, and zero leaves the time to the
     /// setting `idle_in_transaction_session_timeout`, which otherwise counts if it is shorter.
     ///
     /// The time begins anew with each statement, and ends with the transaction.
@@ -102,6 +104,7 @@ impl Fence {
     pub fn idle_limit(mut self, limit: Duration) -> Self {
         let limit = i32::try_from(limit.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX);
         self.sql = self.schema.sql(&format!("SELECT lockcore.fence($1, $2, {limit})"));
+        self.idle_limit = Some(limit);
         self
     }
 
@@ -135,7 +138,7 @@ impl Fence {
     /// Deletes what is known about the holders of a lock, in the transaction that deletes the data
     /// behind it. It waits for the transactions that have checked a token of the lock, and the lock
     /// is granted to nobody before this one has ended. As after a check, the transaction may be idle
-    /// for 30 s. It needs the isolation level `READ COMMITTED`.
+    /// for [30 s](Self::idle_limit). It needs the isolation level `READ COMMITTED`.
     ///
     /// # Errors
     /// Any error of the database.
@@ -144,7 +147,10 @@ impl Fence {
         transaction: &C,
         name: &LockName,
     ) -> Result<(), tokio_postgres::Error> {
-        let sql = self.schema.sql("SELECT lockcore.forget_fence($1)");
+        let sql = self.schema.sql(&match self.idle_limit {
+            Some(limit) => format!("SELECT lockcore.forget_fence($1, {limit})"),
+            None => "SELECT lockcore.forget_fence($1)".to_owned(),
+        });
         transaction.query_typed(&sql, &[(&name.as_str(), Type::TEXT)]).await.map(drop)
     }
 }

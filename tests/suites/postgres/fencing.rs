@@ -353,6 +353,28 @@ async fn of_a_first_check_and_a_forgetting_the_second_waits_for_the_first() {
     }
 }
 
+/// It ends a session that stalls, also when it forgets.
+#[tokio::test]
+async fn a_forgetting_keeps_the_idle_limit() {
+    let server = server().await;
+    let token = enters(&connect(&server).await, &request("account", "holder")).await;
+    let ((fence, name), mut client) = (fence(), session(&server).await);
+    for (limit, shown) in [(Duration::from_secs(9), "9s"), (Duration::ZERO, "0")] {
+        let fence = fence.clone().idle_limit(limit);
+        for checks in [true, false] {
+            let transaction = client.transaction().await.unwrap();
+            if checks {
+                fence.check(&transaction, &name, token).await.unwrap();
+            }
+            fence.forget(&transaction, &name).await.unwrap();
+            let setting = "SELECT current_setting('idle_in_transaction_session_timeout')";
+            let idle = transaction.query_one(setting, &[]).await.unwrap();
+            assert_eq!(idle.get::<_, &str>(0), shown, "{checks}");
+            transaction.rollback().await.unwrap();
+        }
+    }
+}
+
 /// The rights that the README names for the role of the data.
 #[tokio::test]
 async fn a_role_that_only_writes_data_needs_few_rights() {
