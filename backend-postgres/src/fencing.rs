@@ -16,8 +16,8 @@ pub const STALE_TOKEN: &str = "LC001";
 /// that it still holds the lock. The database can, if the locks are in it. The writer calls
 /// [`check`](Self::check) with its token in the transaction that writes. If another owner has held
 /// the lock since, the transaction fails and nothing of it is written. Otherwise, the lock is
-/// granted to nobody before the transaction has ended: whoever asks for it meanwhile is refused, as
-/// if it were held.
+/// granted to nobody before the transaction has ended, except to readers beside readers: whoever
+/// else asks for it meanwhile is refused, as if it were held.
 ///
 /// So a writer whose host fails in the middle of a transaction keeps the lock. The server ends the
 /// session of a checked transaction that is idle for [30 s](Self::idle_limit). That a host is gone
@@ -27,7 +27,10 @@ pub const STALE_TOKEN: &str = "LC001";
 /// - Check before anything else. Data that was read before the check may be out of date.
 /// - The transaction needs the isolation level `READ COMMITTED`. In another one, the check fails.
 /// - Before the first check of a name, its holders are not recorded. Make the first check while the
-///   hold lasts; it fails if the hold has ended, even if nobody else has acquired the lock.
+///   hold lasts; it fails if the hold has ended, even if nobody else has acquired the lock. That of
+///   a reader succeeds all the same while an earlier reader stays: no writer has come in between.
+/// - Start no more of these transactions once the lock is [lost](lockcore::LockGuard::lost): while
+///   they overlap, nobody else is granted it.
 /// - A reader supersedes the writers before it, and the readers before it once it checks its own
 ///   token: let only one of several readers write. A reader beside a writer supersedes nobody: check
 ///   with the token of the writer.
@@ -95,9 +98,10 @@ impl Fence {
         Ok(Self { schema, sql, idle_limit: None })
     }
 
-    /// Sets how long a transaction may be idle after a check or a [`forget`](Self::forget): the server
-    /// ends its session then, and rolls it back. Default: 30 s. It counts in milliseconds, and zero leaves the time to the
-    /// setting `idle_in_transaction_session_timeout`, which otherwise counts if it is shorter.
+    /// Sets how long a transaction may be idle after a check or a [`forget`](Self::forget): the
+    /// server ends its session then, and rolls it back. Default: 30 s. It counts in milliseconds,
+    /// and zero leaves the time to the setting `idle_in_transaction_session_timeout`, which
+    /// otherwise counts if it is shorter.
     ///
     /// The time begins anew with each statement, and ends with the transaction.
     #[must_use]
@@ -116,14 +120,15 @@ impl Fence {
     }
 
     /// Checks in a transaction, before it reads and writes, that nobody has held the lock since the
-    /// holder of `token`, and ensures this until the transaction ends.
+    /// holder of `token`, and ensures this until the transaction ends. Readers beside a reader do
+    /// not count.
     ///
     /// Call it in the transaction itself: on its own, it proves nothing about later writes.
     ///
     /// # Errors
     /// An error for which [`is_stale_token`] is true, if another owner has held the lock, or if
-    /// this is the first check of the name and the hold has ended; and any other error of the
-    /// database.
+    /// this is the first check of the name and the hold has ended, and no reader stays that was
+    /// there before; and any other error of the database.
     pub async fn check<C: GenericClient>(
         &self,
         transaction: &C,
@@ -137,8 +142,9 @@ impl Fence {
 
     /// Deletes what is known about the holders of a lock, in the transaction that deletes the data
     /// behind it. It waits for the transactions that have checked a token of the lock, and the lock
-    /// is granted to nobody before this one has ended. As after a check, the transaction may be idle
-    /// for [30 s](Self::idle_limit). It needs the isolation level `READ COMMITTED`.
+    /// is granted to nobody before this one has ended, except to readers beside readers. As after
+    /// a check, the transaction may be idle for [30 s](Self::idle_limit). It needs the isolation
+    /// level `READ COMMITTED`.
     ///
     /// # Errors
     /// Any error of the database.

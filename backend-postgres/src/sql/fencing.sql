@@ -3,7 +3,8 @@
 -- A fenced transaction and a grant that takes the lock over exclude each other, by a lock of class
 -- 1819239277 for each name, which both keep until they end: shared by `fence`, exclusive for
 -- the grant. So whoever is granted the lock finds what was written under the one before it, and
--- a check finds every grant that was there first.
+-- a check finds every grant that was there first. A reader beside readers takes nothing over: its
+-- grant does not wait for their fenced transactions.
 --
 -- Nobody waits in a circle. Requests take what they need in this order: the name (`enter`), its
 -- fence, the row of its proposed tokens, the lock around the sequence, and then rows of the name,
@@ -71,8 +72,8 @@ LANGUAGE sql AS $$
 $$;
 
 -- Lets a transaction go on only if nobody has held the lock since the holder of `p_token`, and lets
--- nobody have it before the transaction ends. Of two transactions that call it for one name at the
--- same time, the second waits for the first to end.
+-- nobody have it before the transaction ends, except readers beside readers. Of two transactions
+-- that call it for one name at the same time, the second waits for the first to end.
 --
 -- Raises the error LC001 if `p_token` is old. Before the first check of a name, nobody has noted
 -- who has held it: then only a hold that has not ended shows that the token is not old.
@@ -104,7 +105,8 @@ BEGIN
 END $$;
 
 -- Deletes what is known about the holders of a lock, together with the data behind it. It waits for
--- the fenced transactions before it, and nobody is granted the lock before this one ends.
+-- the fenced transactions before it, and nobody is granted the lock before this one ends, except
+-- readers beside readers.
 CREATE FUNCTION lockcore.forget_fence(p_name text, p_idle integer DEFAULT 30000) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
