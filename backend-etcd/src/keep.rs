@@ -129,7 +129,7 @@ impl View {
 }
 
 /// A read of keys, without their values.
-fn reading(keys: &[&str]) -> Transact {
+pub(crate) fn reading(keys: &[&str]) -> Transact {
     let get = |key: &&str| TxnOp::get(*key, Some(GetOptions::new().with_keys_only()));
     Transact(Txn::new().and_then(keys.iter().map(get).collect::<Vec<_>>()))
 }

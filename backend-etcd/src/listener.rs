@@ -22,6 +22,7 @@ use tokio::{
 use crate::{
     board::{Change, Shared, Subscription},
     error,
+    keep::reading,
     keys::{Keys, Kind},
     members::Members,
     requests::{Count, cluster_of},
@@ -392,8 +393,10 @@ impl Keeper {
         }
         if now >= stream.proven + PROOF && self.shared.has_queued() {
             let Shared { members, prefix, .. } = &*self.shared;
-            members.ask(stream.index, DOING, &Count(prefix)).await.map_err(End::Lost)?;
-            stream.proven = now;
+            let proof = reading(&[prefix]);
+            members.ask(stream.index, DOING, &proof).await.map_err(End::Lost)?;
+            // However long the read has taken, the looks in between find a stream that is silent.
+            stream.proven = Instant::now();
         }
         Ok(())
     }
