@@ -260,6 +260,14 @@ pub(crate) fn of_several(error: BackendError, others: &[&str]) -> BackendError {
     several.with_source(error)
 }
 
+/// The words of the error of such an endpoint.
+const OTHER_CLUSTER: &str = "belongs to another cluster than";
+
+/// Returns `true` if an endpoint is a member of another cluster.
+pub(crate) fn is_other_cluster(error: &BackendError) -> bool {
+    error.kind() == BackendErrorKind::Configuration && error.message().contains(OTHER_CLUSTER)
+}
+
 /// An endpoint is a member of another cluster than the endpoint that answered first.
 pub(crate) fn other_cluster(address: &str, first: &str) -> BackendError {
     let whose = match address == first {
@@ -267,8 +275,8 @@ pub(crate) fn other_cluster(address: &str, first: &str) -> BackendError {
         false => first.to_owned(),
     };
     let message = format!(
-        "{address} belongs to another cluster than {whose}; name the members of one cluster only, \
-         or, if it was restored from a backup, start this process again"
+        "{address} {OTHER_CLUSTER} {whose}; name the members of one cluster only, or, if it was \
+         restored from a backup, start this process again"
     );
     BackendError::new(BackendErrorKind::Configuration, message)
 }

@@ -198,8 +198,13 @@ impl Members {
             };
             is_unknown |= error.is_outcome_unknown();
             let is_final = !is_of_member(&error);
-            // An endpoint that is of no use is a better reason than one that does not answer.
-            if is_final || failure.as_ref().is_none_or(BackendError::is_retryable) {
+            // An endpoint that is of no use is a better reason than one that does not answer. One
+            // of another cluster is the reason only if all are: the others may come back.
+            let is_better = |shown: &BackendError| {
+                !error::is_other_cluster(&error)
+                    && (shown.is_retryable() || error::is_other_cluster(shown))
+            };
+            if is_final || failure.as_ref().is_none_or(is_better) {
                 (failure, shown) = (Some(error), asked.len());
             }
             asked.push(self.address(index));
