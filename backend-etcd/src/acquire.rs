@@ -181,7 +181,7 @@ impl<'a> Acquiring<'a> {
         // Before the read, so that what is heard after it is not overlooked.
         let quiet = self.quiet();
         if let Some(refusal) = quiet.as_ref().and_then(Quiet::refusal)
-            && self.is_kept(&refusal).await?
+            && self.is_kept(&refusal).await
         {
             return Ok(AcquireOutcome::Held { remaining: refusal.remaining });
         }
@@ -248,10 +248,15 @@ impl<'a> Acquiring<'a> {
 
     /// Keeps the place of a request that was refused before, without which it has to read. While
     /// nobody wakes it, it cannot be its turn.
-    async fn is_kept(&self, refusal: &QueueRefusal) -> Result<bool, BackendError> {
+    ///
+    /// The answer for a lease that is ending takes a while, so the member is not to blame if the
+    /// caller gives up. If it fails, the read that comes next finds out.
+    async fn is_kept(&self, refusal: &QueueRefusal) -> bool {
         let is_long_enough =
             self.request.queue.is_some_and(|queue| refusal.seconds >= seconds(queue));
-        Ok(is_long_enough && self.members.call(DOING, &KeepAlive(refusal.place)).await?)
+        let (member, keeping) = (self.members.current(), KeepAlive(refusal.place));
+        let asking = self.members.ask_patiently(member, DOING, &keeping);
+        is_long_enough && matches!(asking.await, Ok(true))
     }
 
     /// Notes that the request has a place, and that it is not the first one. The first in the queue
