@@ -140,7 +140,8 @@ impl Members {
         let connecting = || Client::connect([url], Some(options.clone()));
         let client = client.get_or_try_init(connecting).await.map_err(failed)?;
         let asking = || async {
-            let answered = WhichCluster(&self.prefix).send(client).await.map_err(failed)?;
+            let question = WhichCluster(&self.prefix);
+            let answered = self.send_to(client, &question).await.map_err(failed)?;
             self.check(index, answered.cluster).map_err(BackendError::not_applied)
         };
         is_known.get_or_try_init(asking).await?;
@@ -271,8 +272,7 @@ impl Members {
         refreshed.unwrap_or_else(|_| Err(error::no_answer(DOING, address, self.share())))
     }
 
-    /// Sends a request to a member. A token that is out of date is replaced; nothing was carried
-    /// out with the old one.
+    /// Sends a request to a member of the cluster.
     async fn send<R: Request>(
         &self,
         index: usize,
@@ -281,16 +281,25 @@ impl Members {
     ) -> Result<R::Answer, BackendError> {
         let client = self.client(index, doing).await?;
         let failed = |error| error::of_request(error, doing, self.address(index));
-        let answered = match request.send(client).await {
+        let Answered { answer, cluster } = self.send_to(client, request).await.map_err(failed)?;
+        // The server behind the address may have been replaced.
+        self.check(index, cluster).map(|()| answer)
+    }
+
+    /// Sends a request. A token that is out of date is replaced; nothing was carried out with the
+    /// old one.
+    async fn send_to<R: Request>(
+        &self,
+        client: &Client,
+        request: &R,
+    ) -> Result<Answered<R::Answer>, etcd_client::Error> {
+        match request.send(client).await {
             Err(error) if self.has_user && error::is_token_stale(&error) => {
-                client.refresh_token().await.map_err(failed)?;
+                client.refresh_token().await?;
                 request.send(client).await
             }
             answered => answered,
-        };
-        let Answered { answer, cluster } = answered.map_err(failed)?;
-        // The server behind the address may have been replaced.
-        self.check(index, cluster).map(|()| answer)
+        }
     }
 }
 

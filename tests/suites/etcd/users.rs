@@ -8,7 +8,7 @@ use lockcore::{
 use lockcore_etcd::EtcdBackend;
 use lockcore_testkit::EtcdCluster;
 
-use crate::support::{PASSWORD, enters, fails, name, request, soon, until};
+use crate::support::{Gate, PASSWORD, enters, fails, name, request, soon, until};
 
 /// A cluster with authentication: `root`, and `shop` without any rights.
 pub(crate) async fn with_users() -> (EtcdCluster, Client) {
@@ -120,6 +120,30 @@ async fn a_token_that_is_out_of_date_is_replaced() {
     root.user_delete("another").await.unwrap();
     let released = backend.release(&held.release()).await.unwrap();
     assert_eq!(released, ReleaseOutcome::Released);
+}
+
+/// The first question to a member goes out with the token that was given when it was connected to.
+#[tokio::test]
+async fn a_member_that_refused_the_first_question_is_asked_with_another_token() {
+    let (cluster, mut root) = with_signed_tokens("10m").await;
+    let address = cluster.addresses()[0].clone();
+    let gate = Gate::start(&address).await;
+    let builder = EtcdBackend::builder([gate.address(), address]).user("shop", PASSWORD);
+    let backend = builder.connect().await.unwrap();
+    root.refresh_token().await.unwrap();
+    let range = etcd_client::RoleRevokePermissionOptions::new().with_prefix();
+    root.role_revoke_permission("locks", "lockcore/", Some(range)).await.unwrap();
+    drop(gate);
+    let order = name("order");
+    until("the refusal at the other address", async || {
+        let refused = backend.inspect(&order).await;
+        refused.is_err_and(|error| error.kind() == BackendErrorKind::Permission)
+    })
+    .await;
+    root.refresh_token().await.unwrap();
+    let all = Permission::new(PermissionType::Readwrite, "lockcore/").with_prefix();
+    root.role_grant_permission("locks", all).await.unwrap();
+    backend.inspect(&order).await.unwrap();
 }
 
 /// The stream of wake-ups was opened with a token that is invalid for another watch.
