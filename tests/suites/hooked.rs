@@ -36,6 +36,8 @@ pub(crate) trait Hooks: fmt::Debug + Send + Sync + 'static {
 
     fn remove_client(&self) {}
 
+    fn look_at_latch(&self) {}
+
     /// `mode` is that of a lock, or `None` for a latch or a condition. The returned wake-ups
     /// replace those of the store.
     async fn subscribe(&self, _mode: Option<Mode>) -> Option<Box<dyn Wakeups>> {
@@ -188,6 +190,7 @@ impl<H: Hooks> Latches for Hooked<H> {
     }
 
     async fn count(&self, name: &LockName) -> Result<u32, BackendError> {
+        self.hooks.look_at_latch();
         self.store.count(name).await
     }
 

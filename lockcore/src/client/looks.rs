@@ -2,6 +2,7 @@
 
 use std::{
     future::Future,
+    panic::AssertUnwindSafe,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -15,7 +16,7 @@ use rustc_hash::FxBuildHasher;
 use tokio::runtime::{self, Handle};
 
 use super::shared::Client;
-use crate::{BackendError, LockName};
+use crate::{BackendError, BackendErrorKind, LockName};
 
 /// A request for the count of a latch. Whoever waits for its answer polls it, so a task that no
 /// longer polls its future holds up nobody else.
@@ -52,8 +53,8 @@ impl Drop for Joinable {
 }
 
 impl Client {
-    /// Asks the backend for the count of `latch`. All waiters that a message has woken share one
-    /// request.
+    /// Asks the backend for the count of `latch`. Waiters that a message has woken share the
+    /// request, as far as they run before it is sent.
     pub(crate) async fn look_at_latch(
         self: &Arc<Self>,
         latch: &LockName,
@@ -74,10 +75,14 @@ impl Client {
         let look: Look = Box::pin(async move {
             let (client, latch) = (joinable.client.clone(), joinable.key.0.clone());
             drop(joinable);
-            match client.backend.latches() {
-                Some(latches) => latches.count(&latch).await,
-                None => Err(BackendError::unsupported("latches")),
-            }
+            let Some(latches) = client.backend.latches() else {
+                return Err(BackendError::unsupported("latches"));
+            };
+            // Otherwise the panic of one would be that of all, and a late one.
+            let count = async { latches.count(&latch).await };
+            let count = AssertUnwindSafe(count).catch_unwind().await;
+            let panicked = "the backend panicked";
+            count.unwrap_or_else(|_| Err(BackendError::new(BackendErrorKind::Other, panicked)))
         });
         let look = look.shared();
         if let Some(weak) = look.downgrade() {

@@ -2,15 +2,21 @@
 
 use std::{
     future::{Future, poll_fn},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     task::Poll,
     time::Duration,
 };
 
-use lockcore::{BackendErrorKind, CountDownLatch};
+use lockcore::{BackendErrorKind, CountDownLatch, LockError, Locks};
+use lockcore_memory::MemoryBackend;
 use lockcore_testkit::{Fault, Op};
 use tokio::task::JoinSet;
 
 use super::{SECOND, SLACK, Scene, within};
+use crate::hooked::{Hooked, Hooks};
 
 /// The time after which a waiter without wake-ups checks again, as for a lock.
 const LOOKS_AGAIN: Duration = Duration::from_secs(10);
@@ -106,6 +112,42 @@ async fn a_look_that_was_sent_is_not_shared() {
     within(SECOND, "the other waiter", second).await.unwrap().unwrap();
     assert!(first.try_join_next().is_none(), "its answer is late");
     within(5 * SECOND, "the first waiter", first.join_all()).await;
+}
+
+#[derive(Debug, Default)]
+struct Panics {
+    looks: AtomicUsize,
+    looks_that_do_not: usize,
+}
+
+impl Hooks for Panics {
+    fn look_at_latch(&self) {
+        let looks = self.looks.fetch_add(1, Ordering::SeqCst);
+        assert!(looks < self.looks_that_do_not, "the backend panics on purpose");
+    }
+}
+
+/// It is one failure for all who share it, and nobody hears of it late.
+#[tokio::test(start_paused = true)]
+async fn a_look_that_panics_fails_for_all_at_once() {
+    let (store, mut waiters) = (MemoryBackend::new(), JoinSet::new());
+    // Each waiter looks before it subscribes, and all together after that.
+    let panics = Panics { looks_that_do_not: 20 + 1, ..Panics::default() };
+    let locks = Locks::new(Hooked::new(store.clone(), Arc::new(panics)));
+    let other = Locks::new(store).latch("a");
+    other.set_count(1).await.unwrap();
+    for _ in 0..20 {
+        let latch = locks.latch("a");
+        waiters.spawn(async move { latch.wait().await });
+    }
+    tokio::time::sleep(SECOND).await;
+    other.count_down().await.unwrap();
+    for waited in within(SECOND, "20 waiters", waiters.join_all()).await {
+        let error = waited.unwrap_err();
+        let LockError::Backend(cause) = &error else { panic!("{error}") };
+        assert_eq!(cause.kind(), BackendErrorKind::Other, "{error}");
+        assert!(error.to_string().contains("the backend panicked"), "{error}");
+    }
 }
 
 /// As in a `select!` whose handler takes its time.
