@@ -140,14 +140,14 @@ pub(crate) async fn acquire(
     let asking = quorum.all().without(doubtful);
     let mut round = quorum.ask(asking, |member| ask(member, proposing.clone()));
     let is_decided = |round: &Round<_>| Tally::of(quorum, round).is_decided(parts);
-    match leaving.members() {
-        leavers if leavers.is_empty() => round.until(is_decided).await,
-        leavers => {
-            // The release of a late grant follows it, and each may take as long as an answer.
-            let left = |at| leaving.clone().left(at, 2 * quorum.member_timeout);
-            round = round.after(leavers, left);
-            let _ = timeout(quorum.member_timeout, round.until(is_decided)).await;
-        }
+    let leavers = leaving.members();
+    if leaving.is_empty() {
+        round.until(is_decided).await;
+    } else {
+        // Each member, because one may have become doubtful since. The release of a late grant
+        // follows it, and each may take as long as an answer.
+        round = round.after(|at| leaving.clone().left(at, 2 * quorum.member_timeout));
+        let _ = timeout(quorum.member_timeout, round.until(is_decided)).await;
     }
     round.wait_for_prompt(GRACE.min(*lease / 10)).await;
     let (tally, unsure) = (Tally::of(quorum, &round), round.unsure());
@@ -174,7 +174,8 @@ pub(crate) async fn acquire(
         quorum.doubts.note(name, hold, Duration::ZERO, attempt.unsure);
         let rest = round.go_on(leaving.members(), |at, member, answer| {
             let watches = quorum.watches.clone();
-            let counts = member.rejoins_in().is_none();
+            // One that has just left may be as late next time.
+            let counts = member.rejoins_in().is_none() && !leavers.contains(at);
             give_back(member, answer, proposing.clone(), move |request| {
                 watches.also_granted(&request.name, &request.hold, at, (counts, parts));
             })

@@ -132,8 +132,8 @@ impl QuorumBuilder {
     ///
     /// While a majority agrees in time, no request waits for longer than the majority takes plus
     /// 10 ms, except a forced release, which waits for all members, and a release, which gives slow
-    /// ones another 2 ms. If the answers differ, a request waits for the members that might make up a majority,
-    /// except those that have not answered their last request.
+    /// ones another 2 ms. If the answers differ, a request waits for the members that might make up
+    /// a majority, except those that have not answered their last request.
     pub fn member_timeout(mut self, timeout: Duration) -> Self {
         self.member_timeout = timeout;
         self

@@ -106,6 +106,11 @@ impl Leaving {
         self.0.iter().fold(MemberSet::default(), |all, rest| all.with(rest.borrow().pending))
     }
 
+    /// Returns `true` if there were none when this was made.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Waits for at most `time` until `member` has nothing of the hold any more, so that it can be
     /// asked for it again.
     pub(crate) async fn left(mut self, member: usize, time: Duration) -> Result<(), BackendError> {

@@ -72,15 +72,15 @@ impl<T: Send + 'static> Round<T> {
         Self { members: members.clone(), requests, about }
     }
 
-    /// Makes the requests to `members` wait for what `before` returns, and fail if it fails. The
-    /// members have the usual time to answer after that.
-    pub(crate) fn after<F>(mut self, members: MemberSet, before: impl Fn(usize) -> F) -> Self
+    /// Makes each request wait for what `before` returns, and fail if that fails. The members have
+    /// the usual time to answer after that.
+    pub(crate) fn after<F>(mut self, before: impl Fn(usize) -> F) -> Self
     where
         F: Future<Output = Result<(), BackendError>> + Send + 'static,
     {
         for (at, request) in self.requests.iter_mut().enumerate() {
             *request = match std::mem::replace(request, Request::NotMade) {
-                Request::Pending(call) if members.contains(at) => {
+                Request::Pending(call) => {
                     let before = before(at);
                     Request::Pending(Box::pin(async move {
                         before.await?;

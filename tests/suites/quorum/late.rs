@@ -280,6 +280,27 @@ async fn a_late_grant_that_makes_up_a_majority_is_a_reason_to_ask_again() {
     guard.release().await.unwrap();
 }
 
+/// The late member's answers come long after it has done what they say.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_does_not_wake_itself_with_a_late_member_that_it_needs() {
+    let bench = Bench::new(3);
+    let locks = Locks::new(bench.quorum.clone());
+    enters(&bench.stores[1], "dead").await;
+    // This client has had no answer to its last request there, and does not wait for the next one.
+    bench.faults[2].next(Op::Acquire, Fault::LostRequest);
+    let other = lockcore::LockName::new("x").unwrap();
+    bench.quorum.acquire(&AcquireRequest::new(other, hold("x:1"), LEASE)).await.unwrap();
+    for op in [Op::Acquire, Op::Release] {
+        bench.faults[2].every(op, Fault::DelayReply(300 * MS));
+    }
+    let lock = locks.lock("a");
+    let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    sleep(9 * SECOND).await;
+    let asked = bench.faults[0].calls(Op::Acquire);
+    assert!(asked <= 6, "it has asked {asked} times");
+    waiting.abort();
+}
+
 /// Nobody waits for a late member that could not change the answer.
 #[tokio::test(start_paused = true)]
 async fn a_refusal_by_a_majority_comes_at_once() {
