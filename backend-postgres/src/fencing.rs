@@ -43,7 +43,8 @@ pub const STALE_TOKEN: &str = "LC001";
 /// transaction that checks several names checks them in the order of their names, so that no two of
 /// them wait for each other. Keep these transactions short.
 ///
-/// Each name that was ever checked keeps one row in the table `fence` of the schema.
+/// Each name that was ever checked keeps one row in the table `fence` of the schema, and so does
+/// one whose named writer was replaced by a later one while a reader was beside it.
 /// [`forget`](Self::forget) it with the data that it belongs to: the next check is then a first
 /// one.
 ///

@@ -282,7 +282,7 @@ async fn a_reader_beside_another_waits_for_the_fenced_transaction_of_the_writer_
 /// The reader came before the second writer, and stays after it.
 #[tokio::test]
 async fn a_writer_that_took_over_a_hold_with_a_reader_beside_it_is_fenced_like_the_first() {
-    for was_checked in [true, false] {
+    for (was_checked, is_forgotten) in [(true, false), (false, false), (true, true)] {
         let server = server().await;
         let (backend, mut client) = (connect(&server).await, session(&server).await);
         let write = |id: &str| {
@@ -298,7 +298,13 @@ async fn a_writer_that_took_over_a_hold_with_a_reader_beside_it_is_fenced_like_t
         enters(&backend, &beside).await;
         let second = enters(&backend, &write("second")).await;
         let ((fence, account), mut other) = (fence(), session(&server).await);
-        if was_checked {
+        if is_forgotten {
+            writes(&mut client, second).await.unwrap();
+            let transaction = other.transaction().await.unwrap();
+            fence.forget(&transaction, &account).await.unwrap();
+            transaction.commit().await.unwrap();
+            backend.release(&write("second").release()).await.unwrap();
+        } else if was_checked {
             let transaction = other.transaction().await.unwrap();
             fence.check(&transaction, &account, second).await.unwrap();
             backend.release(&write("second").release()).await.unwrap();
@@ -311,7 +317,7 @@ async fn a_writer_that_took_over_a_hold_with_a_reader_beside_it_is_fenced_like_t
         let reading = enters(&backend, &read("other")).await;
         for old in [first, second] {
             let error = writes(&mut client, old).await.unwrap_err();
-            assert!(is_stale_token(&error), "{was_checked}: {error}");
+            assert!(is_stale_token(&error), "{was_checked}, {is_forgotten}: {error}");
         }
         writes(&mut client, reading).await.unwrap();
     }
