@@ -256,7 +256,8 @@ impl<'a> Acquiring<'a> {
             self.request.queue.is_some_and(|queue| refusal.seconds >= seconds(queue));
         let (member, keeping) = (self.members.current(), KeepAlive(refusal.place));
         let asking = self.members.ask_patiently(member, DOING, &keeping);
-        is_long_enough && matches!(asking.await, Ok(true))
+        // The rest of the time is for the read.
+        is_long_enough && matches!(timeout(self.members.share() / 4, asking).await, Ok(Ok(true)))
     }
 
     /// Notes that the request has a place, and that it is not the first one. The first in the queue
