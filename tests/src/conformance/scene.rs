@@ -33,7 +33,7 @@ pub(crate) struct Scene<B> {
 #[derive(Clone, Copy)]
 pub(crate) struct Rival<'a> {
     pub(crate) backend: &'a dyn Backend,
-    name: &'a LockName,
+    pub(crate) name: &'a LockName,
     hold: &'a HoldId,
     mode: Mode,
     queue: Option<Duration>,
