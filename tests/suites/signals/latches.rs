@@ -49,8 +49,7 @@ pub(crate) async fn fifty_waiters_of_five_clients_go_on_within_50_ms_of_the_last
     fixture: &F,
 ) {
     let mut times = Vec::new();
-    // The machine may be busy with something else. If it always is, they still do not wait for each
-    // other.
+    // The machine may be busy with something else. If it always is, requests take longer, too.
     for _ in 0..5 {
         let (went_on, asked) = the_last_of_fifty(fixture).await;
         if went_on <= asked.max(Duration::from_millis(50)) {
