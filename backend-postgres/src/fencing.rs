@@ -46,7 +46,7 @@ pub const STALE_TOKEN: &str = "LC001";
 /// Each name that was ever checked keeps one row in the table `fence` of the schema, and so does
 /// one whose named writer was replaced by a later one while a reader was beside it.
 /// [`forget`](Self::forget) it with the data that it belongs to: the next check is then a first
-/// one.
+/// one, unless a reader is left whose token is earlier than the row's.
 ///
 /// # Examples
 /// ```

@@ -65,8 +65,8 @@ BEGIN
 END $$;
 
 -- Turns away, from the end of this transaction on, whoever has an earlier token than `p_token`.
--- The row is there from the first check of the name on, or from a takeover of a writer with a
--- reader beside it.
+-- The row is there from the first check of the name on, or since a named writer that had a reader
+-- beside it was replaced.
 CREATE FUNCTION lockcore.pass_fence(p_name text, p_token bigint) RETURNS void
 LANGUAGE sql AS $$
     UPDATE lockcore.fence SET token = p_token WHERE name = p_name AND token < p_token
@@ -116,9 +116,11 @@ BEGIN
     -- comes after it waits for this row, also if there was none before.
     INSERT INTO lockcore.fence AS known VALUES (p_name, 0)
         ON CONFLICT (name) DO UPDATE SET token = known.token;
-    -- A reader beside a writer vouches for a first check, so a later writer's token has to stay.
-    DELETE FROM lockcore.fence WHERE name = p_name AND (token = 0 OR NOT EXISTS (
-        SELECT FROM lockcore.hold
-            WHERE name = p_name AND is_writers AND until > clock_timestamp()
-    ));
+    -- A reader vouches for every later token in a first check. One that is older than the fence, as
+    -- beside a writer that was replaced, would let in whom the fence turns away.
+    DELETE FROM lockcore.fence AS known WHERE name = p_name AND NOT EXISTS (
+        SELECT FROM lockcore.hold AS held
+            WHERE held.name = p_name AND held.mode = 3 AND held.token < known.token
+                AND held.until > clock_timestamp()
+    );
 END $$;

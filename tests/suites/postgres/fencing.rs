@@ -282,7 +282,14 @@ async fn a_reader_beside_another_waits_for_the_fenced_transaction_of_the_writer_
 /// The reader came before the second writer, and stays after it.
 #[tokio::test]
 async fn a_writer_that_took_over_a_hold_with_a_reader_beside_it_is_fenced_like_the_first() {
-    for (was_checked, is_forgotten) in [(true, false), (false, false), (true, true)] {
+    #[derive(Debug)]
+    enum Forgotten {
+        Never,
+        Before,
+        After,
+    }
+    use Forgotten::{After, Before, Never};
+    for (was_checked, forgotten) in [(true, Never), (false, Never), (true, Before), (true, After)] {
         let server = server().await;
         let (backend, mut client) = (connect(&server).await, session(&server).await);
         let write = |id: &str| {
@@ -298,11 +305,16 @@ async fn a_writer_that_took_over_a_hold_with_a_reader_beside_it_is_fenced_like_t
         enters(&backend, &beside).await;
         let second = enters(&backend, &write("second")).await;
         let ((fence, account), mut other) = (fence(), session(&server).await);
-        if is_forgotten {
-            writes(&mut client, second).await.unwrap();
-            let transaction = other.transaction().await.unwrap();
+        let forget = async |client: &mut Client| {
+            let transaction = client.transaction().await.unwrap();
             fence.forget(&transaction, &account).await.unwrap();
             transaction.commit().await.unwrap();
+        };
+        if !matches!(forgotten, Never) {
+            writes(&mut client, second).await.unwrap();
+            if matches!(forgotten, Before) {
+                forget(&mut other).await;
+            }
             backend.release(&write("second").release()).await.unwrap();
         } else if was_checked {
             let transaction = other.transaction().await.unwrap();
@@ -315,9 +327,12 @@ async fn a_writer_that_took_over_a_hold_with_a_reader_beside_it_is_fenced_like_t
             backend.release(&write("second").release()).await.unwrap();
         }
         let reading = enters(&backend, &read("other")).await;
+        if matches!(forgotten, After) {
+            forget(&mut other).await;
+        }
         for old in [first, second] {
             let error = writes(&mut client, old).await.unwrap_err();
-            assert!(is_stale_token(&error), "{was_checked}, {is_forgotten}: {error}");
+            assert!(is_stale_token(&error), "{was_checked}, {forgotten:?}: {error}");
         }
         writes(&mut client, reading).await.unwrap();
     }
