@@ -144,8 +144,8 @@ pub(crate) async fn acquire(
     if leaving.is_empty() {
         round.until(is_decided).await;
     } else {
-        // Each member, because one may have become doubtful since. The release of a late grant
-        // follows it, and each may take as long as an answer.
+        // Also of members that nothing is awaited of: one may have become doubtful since. A late
+        // grant is followed by its release, and each of the two may take as long as an answer.
         round = round.after(|at| leaving.clone().left(at, 2 * quorum.member_timeout));
         let _ = timeout(quorum.member_timeout, round.until(is_decided)).await;
     }
@@ -175,9 +175,13 @@ pub(crate) async fn acquire(
         let rest = round.go_on(leaving.members(), |at, member, answer| {
             let watches = quorum.watches.clone();
             // One that has just left may be as late next time.
-            let counts = member.rejoins_in().is_none() && !leavers.contains(at);
-            give_back(member, answer, proposing.clone(), move |request| {
-                watches.also_granted(&request.name, &request.hold, at, (counts, parts));
+            let has_left = leavers.contains(at);
+            let counts = member.rejoins_in().is_none() && !has_left;
+            let (name, hold) = (name.clone(), hold.clone());
+            give_back(member, answer, proposing.clone(), move |is_given_back| match is_given_back {
+                false => watches.also_granted(&name, &hold, at, (counts, parts)),
+                true if has_left => watches.gave_back(&name, &hold, at, parts),
+                true => {}
             })
         });
         return attempt.refuse(rest, start.elapsed()).await;
@@ -394,16 +398,17 @@ async fn ask(
 
 /// Waits for the answer to a refused request, and releases what it has granted, so that the hold
 /// can be asked for again. After an error, the member is in doubt unless it had no effect.
+/// `note` is called with `false` before a grant is released, and with `true` after that.
 async fn give_back(
     member: Arc<Member>,
     answer: Call<AcquireOutcome>,
     request: Arc<AcquireRequest>,
-    granted: impl FnOnce(&AcquireRequest),
+    note: impl Fn(bool),
 ) -> Result<AcquireOutcome, BackendError> {
     let answer = answer.await;
     let release = match &answer {
         Ok(outcome) if outcome.token().is_some() => {
-            granted(&request);
+            note(false);
             request.release()
         }
         Err(error) if error.is_outcome_unknown() => request.undo(),
@@ -411,7 +416,10 @@ async fn give_back(
     };
     let releasing = async { member.backend()?.release(&release).await };
     match (member.answer(releasing).await, answer) {
-        (Ok(_), Ok(_)) => Ok(AcquireOutcome::Held { remaining: None }),
+        (Ok(_), Ok(_)) => {
+            note(true);
+            Ok(AcquireOutcome::Held { remaining: None })
+        }
         (_, Err(error)) | (Err(error), _) => Err(error.maybe_applied()),
     }
 }

@@ -100,6 +100,18 @@ impl Watches {
         }
     }
 
+    /// Notes that a member has released what it had granted too late. If a majority would have
+    /// granted it, the next wake-up there is one to ask again for.
+    pub(crate) fn gave_back(&self, name: &LockName, hold: &HoldId, member: usize, parts: Parts) {
+        let watches = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(watch) = watches.get(name) {
+            let mut last = watch.lock().unwrap_or_else(PoisonError::into_inner);
+            if last.hold.as_ref() == Some(hold) && last.counting + 1 >= parts.majority {
+                last.granted = last.granted.without(MemberSet::of(member));
+            }
+        }
+    }
+
     fn begin(self: &Arc<Self>, name: &LockName) -> Watch {
         let mut watches = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let last = watches.entry(name.clone()).or_default().clone();
