@@ -54,7 +54,7 @@ impl Drop for Joinable {
 
 impl Client {
     /// Asks the backend for the count of `latch`. Waiters that a message has woken share the
-    /// request, as far as they run before it is sent.
+    /// request if they run before it is sent.
     pub(crate) async fn look_at_latch(
         self: &Arc<Self>,
         latch: &LockName,
@@ -75,11 +75,13 @@ impl Client {
         let look: Look = Box::pin(async move {
             let (client, latch) = (joinable.client.clone(), joinable.key.0.clone());
             drop(joinable);
-            let Some(latches) = client.backend.latches() else {
-                return Err(BackendError::unsupported("latches"));
+            let count = async {
+                match client.backend.latches() {
+                    Some(latches) => latches.count(&latch).await,
+                    None => Err(BackendError::unsupported("latches")),
+                }
             };
-            // Otherwise the panic of one would be that of all, and a late one.
-            let count = async { latches.count(&latch).await };
+            // Otherwise all who share it would panic, and some only much later.
             let count = AssertUnwindSafe(count).catch_unwind().await;
             let panicked = "the backend panicked";
             count.unwrap_or_else(|_| Err(BackendError::new(BackendErrorKind::Other, panicked)))
