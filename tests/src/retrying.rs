@@ -30,9 +30,9 @@ where
 }
 
 impl Rival<'_> {
-    /// Asks once the client's requests are answered again. A request over a connection that has
-    /// just broken would have an unknown outcome, and after that a waiter asks with another hold: a
-    /// quorum may refuse this one for good.
+    /// Asks as soon as the store answers a read. A request over a connection that has just broken
+    /// would have an unknown outcome, after which a waiter asks with another hold: a quorum may
+    /// refuse this one for good.
     pub(crate) async fn asks_at_last(self) -> AcquireOutcome {
         at_last(async || self.backend.inspect(self.name).await).await;
         let request = self.acquire_request(LASTING);
