@@ -1,4 +1,4 @@
-//! [`Looks`]: waiters of a latch that look at it at the same time share one request.
+//! [`LatchLooks`]: waiters of a latch that look at it at the same time share one request.
 
 use std::{
     future::Future,
@@ -20,7 +20,7 @@ use crate::{BackendError, BackendErrorKind, LockName};
 
 /// A request for the count of a latch. Whoever waits for its answer polls it, so a task that no
 /// longer polls its future holds up nobody else.
-type Look = Pin<Box<dyn Future<Output = Result<u32, BackendError>> + Send>>;
+type LatchLook = Pin<Box<dyn Future<Output = Result<u32, BackendError>> + Send>>;
 
 /// A latch and the runtime of its waiters. Runtimes do not share requests: what a backend awaits
 /// may end with the runtime on which the request began.
@@ -28,14 +28,14 @@ type Key = (LockName, Option<runtime::Id>);
 
 /// The looks at latches that can still be joined.
 #[derive(Debug, Default)]
-pub(super) struct Looks {
-    /// Looks that have not been sent: an answer may be older than a waiter that joins later. Short
+pub(super) struct LatchLooks {
+    /// Those that have not been sent: an answer may be older than a waiter that joins later. Short
     /// critical sections without awaits, in which no look is dropped.
-    unsent: Mutex<HashMap<Key, WeakShared<Look>, FxBuildHasher>>,
+    unsent: Mutex<HashMap<Key, WeakShared<LatchLook>, FxBuildHasher>>,
 }
 
-impl Looks {
-    fn unsent(&self) -> MutexGuard<'_, HashMap<Key, WeakShared<Look>, FxBuildHasher>> {
+impl LatchLooks {
+    fn unsent(&self) -> MutexGuard<'_, HashMap<Key, WeakShared<LatchLook>, FxBuildHasher>> {
         self.unsent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -65,14 +65,14 @@ impl Client {
         look.await
     }
 
-    fn join_look(self: &Arc<Self>, latch: &LockName) -> Shared<Look> {
+    fn join_look(self: &Arc<Self>, latch: &LockName) -> Shared<LatchLook> {
         let key = (latch.clone(), Handle::try_current().ok().map(|runtime| runtime.id()));
         let mut unsent = self.looks.unsent();
         if let Some(look) = unsent.get(&key).and_then(WeakShared::upgrade) {
             return look;
         }
         let joinable = Joinable { client: self.clone(), key: key.clone() };
-        let look: Look = Box::pin(async move {
+        let look: LatchLook = Box::pin(async move {
             let (client, latch) = (joinable.client.clone(), joinable.key.0.clone());
             drop(joinable);
             let count = async {

@@ -19,7 +19,7 @@ use super::{
     background::{Background, Job},
     calendar::Calendar,
     lanes::LaneMap,
-    looks::Looks,
+    looks::LatchLooks,
     measure::{ClientMetrics, Grouping, MeasuredAnswer},
     outcome::BackendCall,
     presence::Presence,
@@ -76,7 +76,7 @@ pub(crate) struct Client {
     pub(crate) waiters: Waiters,
     pub(crate) lanes: LaneMap,
     /// What the waiters of a latch share.
-    pub(super) looks: Looks,
+    pub(super) looks: LatchLooks,
     /// The schedule. Shared with the background task, which does not keep the client alive.
     pub(super) calendar: Arc<Calendar>,
     pub(super) background: Background,
@@ -124,7 +124,7 @@ impl Client {
             measure: ClientMetrics::new(grouping, wake, background.up()),
             waiters: Waiters::new(settings.limits),
             lanes: LaneMap::new(settings.hand_over),
-            looks: Looks::default(),
+            looks: LatchLooks::default(),
             settings,
             calendar,
             background,
