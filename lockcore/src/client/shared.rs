@@ -75,7 +75,7 @@ pub(crate) struct Client {
     pub(crate) measure: ClientMetrics,
     pub(crate) waiters: Waiters,
     pub(crate) lanes: LaneMap,
-    /// What the waiters of a latch share.
+    /// The requests that waiters of a latch share.
     pub(super) looks: LatchLooks,
     /// The schedule. Shared with the background task, which does not keep the client alive.
     pub(super) calendar: Arc<Calendar>,

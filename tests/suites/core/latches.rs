@@ -98,7 +98,7 @@ async fn waiters_that_hear_nothing_share_a_look() {
     drop(waiters);
 }
 
-/// What is on its way may have been answered before the latch opened.
+/// A request that was sent before the latch opened may return the old count.
 #[tokio::test(start_paused = true)]
 async fn a_look_that_was_sent_is_not_shared() {
     let (scene, latch, mut first) = waiters(1).await;
@@ -127,7 +127,7 @@ impl Hooks for Panics {
     }
 }
 
-/// It is one failure for all who share it, and nobody hears of it late.
+/// A panic of the backend is an error for all waiters that share the request, at the same time.
 #[tokio::test(start_paused = true)]
 async fn a_look_that_panics_fails_for_all_at_once() {
     let (store, mut waiters) = (MemoryBackend::new(), JoinSet::new());

@@ -221,7 +221,7 @@ async fn a_release_needs_a_majority_and_says_whether_there_was_a_hold() {
     assert!(bench.is_free_everywhere().await);
 }
 
-/// The answer that a member has nothing of it has overtaken its late grant.
+/// A member answers the renewal before it grants the hold.
 #[tokio::test(start_paused = true)]
 async fn what_came_after_its_renewal_is_cleared_with_a_lost_hold() {
     let bench = Bench::new(3);

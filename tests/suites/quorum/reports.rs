@@ -44,7 +44,7 @@ async fn a_member_that_cannot_be_connected_is_named() {
     assert_eq!(text.matches("check that the server is up").count(), 1, "{text}");
 }
 
-/// It answers, but it has not come back.
+/// A member that rejects the login answers requests, but is of no use.
 #[tokio::test(start_paused = true)]
 async fn a_member_that_takes_no_login_any_more_is_not_reported_as_back() {
     let (log, _guard) = Log::start();
