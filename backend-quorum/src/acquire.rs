@@ -30,6 +30,7 @@ use crate::{
     quorum::{Inner, Parts},
     round::{Call, Round},
     split,
+    subscription::LateGrant,
 };
 
 /// How long a majority waits for the others, so that the hold is on all healthy members.
@@ -173,16 +174,16 @@ pub(crate) async fn acquire(
         attempt.unsure = unsure.without(round.pending());
         quorum.doubts.note(name, hold, Duration::ZERO, attempt.unsure);
         let rest = round.go_on(leaving.members(), |at, member, answer| {
-            let watches = quorum.watches.clone();
-            // One that has just left may be as late next time.
-            let has_left = leavers.contains(at);
-            let counts = member.rejoins_in().is_none() && !has_left;
-            let (name, hold) = (name.clone(), hold.clone());
-            give_back(member, answer, proposing.clone(), move |is_given_back| match is_given_back {
-                false => watches.also_granted(&name, &hold, at, (counts, parts)),
-                true if has_left => watches.gave_back(&name, &hold, at, parts),
-                true => {}
-            })
+            let grant = LateGrant {
+                watches: quorum.watches.clone(),
+                name: name.clone(),
+                hold: hold.clone(),
+                member: at,
+                is_late_again: leavers.contains(at),
+                is_rejoining: member.rejoins_in().is_some(),
+                parts,
+            };
+            give_back(member, answer, proposing.clone(), grant)
         });
         return attempt.refuse(rest, start.elapsed()).await;
     }
@@ -398,17 +399,16 @@ async fn ask(
 
 /// Waits for the answer to a refused request, and releases what it has granted, so that the hold
 /// can be asked for again. After an error, the member is in doubt unless it had no effect.
-/// `note` is called with `false` before a grant is released, and with `true` after that.
 async fn give_back(
     member: Arc<Member>,
     answer: Call<AcquireOutcome>,
     request: Arc<AcquireRequest>,
-    note: impl Fn(bool),
+    grant: LateGrant,
 ) -> Result<AcquireOutcome, BackendError> {
     let answer = answer.await;
     let release = match &answer {
         Ok(outcome) if outcome.token().is_some() => {
-            note(false);
+            grant.granted();
             request.release()
         }
         Err(error) if error.is_outcome_unknown() => request.undo(),
@@ -417,7 +417,7 @@ async fn give_back(
     let releasing = async { member.backend()?.release(&release).await };
     match (member.answer(releasing).await, answer) {
         (Ok(_), Ok(_)) => {
-            note(true);
+            grant.gave_back();
             Ok(AcquireOutcome::Held { remaining: None })
         }
         (_, Err(error)) | (Err(error), _) => Err(error.maybe_applied()),

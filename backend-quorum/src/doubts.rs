@@ -4,6 +4,7 @@
 use std::{
     collections::HashMap,
     future::poll_fn,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
     time::Duration,
@@ -187,8 +188,9 @@ impl Doubts {
     fn poll_late(&self, late: &Arc<Requests>, key: &Key, context: &mut Context<'_>) -> Poll<()> {
         let mut round = late.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(requests) = round.as_mut() else { return Poll::Ready(()) };
-        requests.poll(context);
-        let pending = requests.pending();
+        // If a member panics, nobody waits for the others any more.
+        let polled = catch_unwind(AssertUnwindSafe(|| requests.poll(context)));
+        let pending = polled.map_or_else(|_| MemberSet::default(), |()| requests.pending());
         let stuck = requests.unsure().without(pending);
         if pending.is_empty() {
             *round = None;
@@ -364,7 +366,10 @@ impl std::fmt::Debug for Doubt {
 
 #[cfg(test)]
 mod tests {
+    use lockcore_memory::MemoryBackend;
+
     use super::*;
+    use crate::{member::Member, round::About};
 
     #[tokio::test(start_paused = true)]
     async fn a_doubt_lasts_while_its_hold_is_in_use() {
@@ -397,6 +402,35 @@ mod tests {
             assert_eq!((leaving.members(), doubtful), (MemberSet::default(), third));
             tokio::time::advance(KEEP / 2).await;
         }
+    }
+
+    /// The requests at the other members end with it.
+    #[tokio::test(start_paused = true)]
+    async fn a_member_that_panics_late_leaves_its_round_in_doubt() {
+        let (doubts, name) = (Arc::new(Doubts::default()), LockName::new("a").unwrap());
+        let hold = HoldId::unique("a:1");
+        let members: Arc<[_]> = (0..3)
+            .map(|_| {
+                let member = Member::new(String::new(), KEEP, KEEP);
+                member.connected(Arc::new(MemoryBackend::new()));
+                Arc::new(member)
+            })
+            .collect();
+        let late = MemberSet::of(1).with(MemberSet::of(2));
+        let mut round = Round::new(&members, late, About::Holds, |at, _| async move {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            assert_eq!(at, 1, "the member panics on purpose");
+            std::future::pending().await
+        });
+        round.until(|_| true).await;
+        doubts.finish(&name, &hold, Duration::ZERO, (round, Fate::IsGivenBack));
+        let (leaving, doubtful) = doubts.leaving(&name, &hold);
+        assert_eq!((leaving.members(), doubtful), (late, MemberSet::default()));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let left = leaving.left(1, Duration::from_secs(1)).await;
+        assert!(left.unwrap_err().is_outcome_unknown());
+        let (leaving, doubtful) = doubts.leaving(&name, &hold);
+        assert_eq!((leaving.members(), doubtful), (MemberSet::default(), late));
     }
 
     #[tokio::test(start_paused = true)]

@@ -56,6 +56,9 @@ struct LastRequest {
     granted: MemberSet,
     /// The number of grants that would have counted for a majority.
     counting: usize,
+    /// The members that have given back a late grant that did not count. It would, if the request
+    /// were made again.
+    returned: MemberSet,
 }
 
 impl Watches {
@@ -74,41 +77,7 @@ impl Watches {
             let is_alone = last.hold.replace(hold.clone()).is_none_or(|last| last == *hold);
             last.granted = if is_alone { granted } else { MemberSet::default() };
             last.counting = counting;
-        }
-    }
-
-    /// Notes that a late member has granted the last request for `hold` as well, and whether that
-    /// would have counted. If a majority would have granted it, the wake-up by what this member
-    /// gives back is one to ask again for.
-    pub(crate) fn also_granted(
-        &self,
-        name: &LockName,
-        hold: &HoldId,
-        member: usize,
-        (counts, parts): (bool, Parts),
-    ) {
-        let watches = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(watch) = watches.get(name) {
-            let mut last = watch.lock().unwrap_or_else(PoisonError::into_inner);
-            if last.hold.as_ref() != Some(hold) {
-                return;
-            }
-            last.counting += usize::from(counts);
-            if !counts || last.counting < parts.majority {
-                last.granted = last.granted.with(MemberSet::of(member));
-            }
-        }
-    }
-
-    /// Notes that a member has released what it had granted too late. If a majority would have
-    /// granted it, the next wake-up there is one to ask again for.
-    pub(crate) fn gave_back(&self, name: &LockName, hold: &HoldId, member: usize, parts: Parts) {
-        let watches = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(watch) = watches.get(name) {
-            let mut last = watch.lock().unwrap_or_else(PoisonError::into_inner);
-            if last.hold.as_ref() == Some(hold) && last.counting + 1 >= parts.majority {
-                last.granted = last.granted.without(MemberSet::of(member));
-            }
+            last.returned = MemberSet::default();
         }
     }
 
@@ -116,6 +85,61 @@ impl Watches {
         let mut watches = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let last = watches.entry(name.clone()).or_default().clone();
         Watch { watches: self.clone(), name: name.clone(), last: Some(last) }
+    }
+}
+
+/// What a late member grants to a request for `hold` that was refused without it, and then gives
+/// back.
+#[derive(Debug)]
+pub(crate) struct LateGrant {
+    pub(crate) watches: Arc<Watches>,
+    pub(crate) name: LockName,
+    pub(crate) hold: HoldId,
+    pub(crate) member: usize,
+    /// Whether the member was late with the previous request as well. It would be waited for in
+    /// vain, so its grant does not count.
+    pub(crate) is_late_again: bool,
+    /// Whether the member may have lost its data. Its grant does not count either.
+    pub(crate) is_rejoining: bool,
+    pub(crate) parts: Parts,
+}
+
+impl LateGrant {
+    /// Notes the grant. If a majority would have granted the request, the wake-up by what this
+    /// member gives back is one to ask again for.
+    pub(crate) fn granted(&self) {
+        self.note(|last| {
+            let counts = !self.is_late_again && !self.is_rejoining;
+            last.counting += usize::from(counts);
+            if !counts || last.counting < self.parts.majority {
+                last.granted = last.granted.with(MemberSet::of(self.member));
+            }
+        });
+    }
+
+    /// Notes that the member has released it. If a majority would have granted the request, the
+    /// next wake-up at one of the members that were late is one to ask again for.
+    pub(crate) fn gave_back(&self) {
+        if !self.is_late_again || self.is_rejoining {
+            return;
+        }
+        self.note(|last| {
+            last.returned = last.returned.with(MemberSet::of(self.member));
+            if last.counting + last.returned.len() >= self.parts.majority {
+                last.granted = last.granted.without(last.returned);
+            }
+        });
+    }
+
+    /// Changes the last request, if that is still the one for this hold.
+    fn note(&self, change: impl FnOnce(&mut LastRequest)) {
+        let watches = self.watches.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(watch) = watches.get(&self.name) {
+            let mut last = watch.lock().unwrap_or_else(PoisonError::into_inner);
+            if last.hold.as_ref() == Some(&self.hold) {
+                change(&mut last);
+            }
+        }
     }
 }
 

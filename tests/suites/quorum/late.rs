@@ -306,6 +306,36 @@ async fn a_waiter_does_not_wake_itself_with_a_late_member_that_it_needs() {
     guard.release().await.unwrap();
 }
 
+/// Each of two late members is needed, and neither is enough.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_hears_of_a_release_at_two_late_members_that_it_needs() {
+    let bench = Bench::new(5);
+    let locks = Locks::new(bench.quorum.clone());
+    for stale in [1, 4] {
+        enters(&bench.stores[stale], "dead").await;
+    }
+    for late in [2, 3] {
+        bench.faults[late].next(Op::Acquire, Fault::LostRequest);
+    }
+    let other = lockcore::LockName::new("x").unwrap();
+    bench.quorum.acquire(&AcquireRequest::new(other, hold("x:1"), LEASE)).await.unwrap();
+    for late in [2, 3] {
+        for op in [Op::Acquire, Op::Release] {
+            bench.faults[late].every(op, Fault::DelayReply(300 * MS));
+        }
+    }
+    let lock = locks.lock("a");
+    let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    sleep(4 * SECOND).await;
+    let asked = bench.faults[0].calls(Op::Acquire);
+    assert!(asked <= 6, "it has asked {asked} times");
+    assert!(!waiting.is_finished());
+    enters(&bench.other(), "b:1").await;
+    bench.other().release(&release("b:1")).await.unwrap();
+    let guard = timeout(SECOND, waiting).await.expect("it sleeps").unwrap();
+    guard.release().await.unwrap();
+}
+
 /// Nobody waits for a late member that could not change the answer.
 #[tokio::test(start_paused = true)]
 async fn a_refusal_by_a_majority_comes_at_once() {
