@@ -5,11 +5,12 @@ use std::{
     panic::AssertUnwindSafe,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, Waker},
 };
 
 use futures_util::{
     FutureExt,
-    future::{Shared, WeakShared},
+    future::{FusedFuture, Shared, WeakShared},
 };
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
@@ -18,8 +19,8 @@ use tokio::runtime::{self, Handle};
 use super::shared::Client;
 use crate::{BackendError, BackendErrorKind, LockName};
 
-/// A request for the count of a latch. Whoever waits for its answer polls it, so a task that no
-/// longer polls its future holds up nobody else.
+/// A request for the count of a latch. Whoever waits for its answer polls it through a
+/// [`LatchLooker`], so a task that no longer polls its future holds up nobody else.
 type LatchLook = Pin<Box<dyn Future<Output = Result<u32, BackendError>> + Send>>;
 
 /// A latch and the runtime of its waiters. Runtimes do not share requests: what a backend awaits
@@ -52,6 +53,36 @@ impl Drop for Joinable {
     }
 }
 
+/// One of the waiters that share a request.
+struct LatchLooker {
+    look: Shared<LatchLook>,
+    runtime: Option<runtime::Id>,
+    has_polled: bool,
+}
+
+impl Future for LatchLooker {
+    type Output = Result<u32, BackendError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.has_polled = true;
+        self.look.poll_unpin(context)
+    }
+}
+
+/// A wake-up that comes while this one polls is for this one alone: who joins meanwhile relies on
+/// it to poll once more.
+impl Drop for LatchLooker {
+    fn drop(&mut self) {
+        if self.has_polled && !self.look.is_terminated() && self.runtime == current_runtime() {
+            let _ = self.look.poll_unpin(&mut Context::from_waker(Waker::noop()));
+        }
+    }
+}
+
+fn current_runtime() -> Option<runtime::Id> {
+    Handle::try_current().ok().map(|runtime| runtime.id())
+}
+
 impl Client {
     /// Asks the backend for the count of `latch`. Waiters that a message has woken share the
     /// request if they run before it is sent.
@@ -59,14 +90,15 @@ impl Client {
         self: &Arc<Self>,
         latch: &LockName,
     ) -> Result<u32, BackendError> {
-        let look = self.join_look(latch);
+        let runtime = current_runtime();
+        let look = self.join_look((latch.clone(), runtime));
+        let looker = LatchLooker { look, runtime, has_polled: false };
         // Meanwhile, the other tasks that were woken join it.
         tokio::task::yield_now().await;
-        look.await
+        looker.await
     }
 
-    fn join_look(self: &Arc<Self>, latch: &LockName) -> Shared<LatchLook> {
-        let key = (latch.clone(), Handle::try_current().ok().map(|runtime| runtime.id()));
+    fn join_look(self: &Arc<Self>, key: Key) -> Shared<LatchLook> {
         let mut unsent = self.looks.unsent();
         if let Some(look) = unsent.get(&key).and_then(WeakShared::upgrade) {
             return look;
@@ -91,5 +123,62 @@ impl Client {
             unsent.insert(key, weak);
         }
         look
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::{
+            atomic::{AtomicBool, Ordering},
+            mpsc,
+        },
+        task::Wake,
+        thread,
+    };
+
+    use futures_util::future::poll_fn;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Flag(AtomicBool);
+
+    impl Wake for Flag {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// The answer comes while one of two waiters polls, and that one gives up.
+    #[test]
+    fn a_waiter_that_gives_up_leaves_its_wake_up_to_the_others() {
+        let ((polling, is_polling), (go_on, may_go_on)) = (mpsc::channel(), mpsc::channel());
+        let mut is_first = true;
+        let look: LatchLook = Box::pin(poll_fn(move |context| {
+            if !std::mem::take(&mut is_first) {
+                return Poll::Ready(Ok(0));
+            }
+            context.waker().wake_by_ref();
+            polling.send(()).unwrap();
+            may_go_on.recv().unwrap();
+            Poll::Pending
+        }));
+        let look = look.shared();
+        let join = || LatchLooker { look: look.clone(), runtime: None, has_polled: false };
+        let (mut first, mut second) = (join(), join());
+        let giving_up = thread::spawn(move || {
+            let mut context = Context::from_waker(Waker::noop());
+            assert!(first.poll_unpin(&mut context).is_pending());
+        });
+        is_polling.recv().unwrap();
+        let woken = Arc::new(Flag::default());
+        let waker = Waker::from(woken.clone());
+        let mut context = Context::from_waker(&waker);
+        assert!(second.poll_unpin(&mut context).is_pending(), "the other one polls");
+        go_on.send(()).unwrap();
+        giving_up.join().unwrap();
+        assert!(woken.0.load(Ordering::SeqCst), "nobody polls any more");
+        assert!(matches!(second.poll_unpin(&mut context), Poll::Ready(Ok(0))));
     }
 }
