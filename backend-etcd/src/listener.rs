@@ -79,6 +79,18 @@ struct Failures {
     last: Option<BackendError>,
 }
 
+impl Failures {
+    /// Notes one more. That an endpoint is of another cluster is the reason only if all are: the
+    /// others may come back.
+    fn add(&mut self, error: BackendError) {
+        self.count += 1;
+        let is_other = error::is_other_cluster;
+        if !is_other(&error) || self.last.as_ref().is_none_or(is_other) {
+            self.last = Some(error);
+        }
+    }
+}
+
 impl fmt::Debug for WakeupListener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WakeupListener").field("channels", &self.shared.len()).finish()
@@ -260,6 +272,10 @@ impl Keeper {
                     let Err(end) = self.serve(&mut stream).await;
                     if stream.was_useful {
                         (pause, has_new_token) = (PAUSES[0], false);
+                        self.failures.send_if_modified(|failures| {
+                            failures.last = None;
+                            false
+                        });
                     }
                     end
                 }
@@ -277,10 +293,7 @@ impl Keeper {
             if let Some(error) = error {
                 members.pass_over(index);
                 tracing::debug!(%error, "wake-ups from etcd are interrupted");
-                self.failures.send_modify(|failures| {
-                    failures.count += 1;
-                    failures.last = Some(error.not_applied());
-                });
+                self.failures.send_modify(|failures| failures.add(error.not_applied()));
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(PAUSES[1]);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockcore::{
     BackendErrorKind, Severity,
-    backend::{AcquireOutcome, Backend},
+    backend::{AcquireOutcome, Backend, SubscribeRequest},
 };
 use lockcore_etcd::EtcdBackend;
 use lockcore_testkit::EtcdCluster;
@@ -80,6 +80,24 @@ async fn no_lock_is_taken_in_another_cluster() {
     cluster.restart(0);
     let outcome = backend.acquire(&request("order", "b")).await.unwrap();
     assert!(matches!(outcome, AcquireOutcome::Held { .. }), "{outcome:?}");
+}
+
+/// It is of no use, but the first one may come back while the waiter waits.
+#[tokio::test]
+async fn an_endpoint_of_another_cluster_does_not_end_the_wait_for_a_wake_up() {
+    let (mut cluster, other) = (EtcdCluster::start(1), EtcdCluster::start(1));
+    let endpoints = [cluster.addresses(), other.addresses()].concat();
+    let backend = EtcdBackend::connect(endpoints).await.unwrap();
+    enters(&backend, &request("order", "a")).await;
+    cluster.kill(0);
+    let waiter = request("order", "b");
+    for _ in 0..3 {
+        let error = backend
+            .subscribe(&SubscribeRequest::new(waiter.name.clone(), waiter.hold.clone()))
+            .await;
+        let error = error.map(|_| ()).unwrap_err();
+        assert!(error.is_retryable(), "{error}");
+    }
 }
 
 /// No other endpoint can come to be of use again.
