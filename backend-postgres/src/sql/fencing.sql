@@ -117,10 +117,10 @@ BEGIN
     INSERT INTO lockcore.fence AS known VALUES (p_name, 0)
         ON CONFLICT (name) DO UPDATE SET token = known.token;
     -- A reader vouches for every later token in a first check. One that is older than the fence, as
-    -- beside a writer that was replaced, would let in whom the fence turns away.
+    -- beside a writer that was replaced, would let in whom the fence turns away. One that seems to
+    -- have ended may have a renewal that is being committed.
     DELETE FROM lockcore.fence AS known WHERE name = p_name AND NOT EXISTS (
         SELECT FROM lockcore.hold AS held
             WHERE held.name = p_name AND held.mode = 3 AND held.token < known.token
-                AND held.until > clock_timestamp()
     );
 END $$;
