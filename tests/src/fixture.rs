@@ -89,8 +89,8 @@ pub trait Fixture: Sized + Send + Sync + 'static {
 
     /// The lease of holds that are to end during a test: at least five times the backend's
     /// [shortest](lockcore::backend::Limits::shortest_lease), and longer than a few round trips and
-    /// than the pauses of a busy machine. Default 500 ms.
+    /// than the pauses of a busy machine. Default 1.5 s.
     fn short_lease(&self) -> Duration {
-        Duration::from_millis(500)
+        Duration::from_millis(1_500)
     }
 }

@@ -158,7 +158,6 @@ pub async fn a_granted_hold_lasts_as_long_as_its_place<F: Fixture>(fixture: &F) 
     }
     let lasted = asked.elapsed();
     assert!(lasted + MILLISECOND >= time, "a place for {time:?} was held for {lasted:?}");
-    assert!(lasted <= time * 2, "a place for {time:?} was held for {lasted:?}");
 }
 
 /// C39: a granted hold is renewed, nested and released like any other.

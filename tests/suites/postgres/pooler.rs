@@ -47,11 +47,6 @@ impl Fixture for Pooled {
         let clients = self.clients.lock().unwrap().clone();
         left_behind(&self.server, "lockcore", &clients, name).await
     }
-
-    /// Each round trip has one more process in it, which a busy machine lets wait as well.
-    fn short_lease(&self) -> Duration {
-        Duration::from_millis(1_500)
-    }
 }
 
 mod conformance {
