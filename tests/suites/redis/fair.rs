@@ -116,7 +116,7 @@ async fn cancelled_and_crashed_waiters_keep_the_others_no_longer_than_their_time
         soon("each turn", task).await.unwrap();
     }
     assert_eq!(*order.lock().unwrap(), [0, 2, 4, 5]);
-    assert!(start.elapsed() < queue_timeout + Duration::from_millis(500), "{:?}", start.elapsed());
+    assert!(start.elapsed() < queue_timeout + Duration::from_secs(2), "{:?}", start.elapsed());
     assert_nothing_left(&server).await;
 }
 
@@ -394,7 +394,7 @@ async fn the_next_one_learns_that_the_hold_before_him_is_a_short_one() {
     let short = soon("the short hold", short).await.unwrap().unwrap();
     let start = Instant::now();
     let next = soon("the next hold", next).await.unwrap().unwrap();
-    assert!(start.elapsed() < Duration::from_millis(1000), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
     drop(short);
     next.release().await.unwrap();
     assert_nothing_left(&server).await;

@@ -48,9 +48,11 @@ async fn a_fair_lock_is_not_granted() {
     fill(&server).await;
     assert_refused(&server, &backend, &fair("a:1").queue(Some(LEASE))).await;
     let _: String = server.query(&["CONFIG", "SET", "maxmemory", "0"]).await;
-    enters(&backend, &brief(fair("a:1"))).await;
+    enters(&backend, &fair("a:1")).await;
     assert!(refused_for(&backend, &brief(fair("expired:1"))).await.is_some());
     assert!(refused_for(&backend, &fair("live:1").queue(Some(LEASE))).await.is_some());
+    // As at the end of the lease.
+    assert_eq!(server.query::<i64>(&["DEL", "fair"]).await, 1);
     pass(80).await;
     fill(&server).await;
     for id in ["expired:1", "live:1", "new:1"] {

@@ -60,6 +60,7 @@ mod signals;
 mod steps;
 mod storage;
 mod support;
+mod timing;
 mod tokens;
 #[path = "../waiting.rs"]
 mod waiting;

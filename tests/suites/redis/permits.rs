@@ -153,9 +153,9 @@ async fn permits_whose_lease_is_over_come_back_once() {
         assert_eq!(releases(&backend, &ended).await, ReleaseOutcome::NotHeld);
     }
     assert_eq!(left(&server).await, 2);
-    enters(&backend, &lasting(permits("a:1", 2, 3), 30)).await;
+    enters(&backend, &lasting(permits("a:1", 2, 3), 1500)).await;
     assert!(renews(&backend, &permits("a:1", 2, 3), LEASE).await);
-    pass(40).await;
+    pass(1510).await;
     assert!(refused_for(&backend, &permits("c:1", 1, 3)).await.is_some(), "renewed");
     assert_eq!(releases(&backend, &permits("a:1", 2, 3)).await, ReleaseOutcome::Released);
     assert_eq!(left(&server).await, 2);

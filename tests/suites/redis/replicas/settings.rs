@@ -11,13 +11,13 @@ use crate::support::connect;
 #[tokio::test]
 async fn the_setting_of_a_lock_replaces_that_of_the_backend() {
     let group = Group::start(1).await;
-    let (strict, loose) = (group.locks(2, 50 * MS).await, connect(&group.primary).await);
+    let (strict, loose) = (group.locks(2, ENOUGH).await, connect(&group.primary).await);
     let loose = Locks::new(loose);
     assert!(too_few(&strict.lock("a").try_acquire().await.unwrap_err()).contains("1 of the 2"));
     let one = strict.lock("a").replicas(1, ENOUGH).acquire().await.unwrap();
     assert_eq!(one.replicas(), Some(1));
     drop(one);
-    let two = loose.lock("b").replicas(2, 50 * MS).try_acquire().await;
+    let two = loose.lock("b").replicas(2, ENOUGH).try_acquire().await;
     assert!(too_few(&two.unwrap_err()).contains("1 of the 2"));
     let one = loose.lock("b").replicas(1, ENOUGH).acquire().await.unwrap();
     assert_eq!(one.replicas(), Some(1));
