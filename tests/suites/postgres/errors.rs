@@ -253,8 +253,7 @@ async fn a_pooler_that_swallows_wakeups_is_found_out() {
     let server = PostgresServer::start();
     let pooler = PostgresProxy::before(&server).await;
     pooler.swallow_notifications(true);
-    let builder =
-        PostgresBackend::builder(pooler.url()).response_timeout(Duration::from_millis(500));
+    let builder = PostgresBackend::builder(pooler.url()).response_timeout(Duration::from_secs(2));
     let error = soon("an answer", builder.clone().connect()).await.unwrap_err();
     assert_eq!(error.kind(), BackendErrorKind::Configuration, "{error}");
     assert!(error.to_string().contains("listen_url"), "{error}");
@@ -276,8 +275,7 @@ async fn a_listen_url_of_another_database_is_found_out() {
     let server = PostgresServer::start();
     server.query("CREATE DATABASE other").await;
     let other = format!("postgresql://postgres@{}/other", server.address());
-    let builder =
-        PostgresBackend::builder(server.url()).response_timeout(Duration::from_millis(500));
+    let builder = PostgresBackend::builder(server.url()).response_timeout(Duration::from_secs(2));
     let error = soon("an answer", builder.listen_url(other).connect()).await.unwrap_err();
     assert!(error.to_string().contains("of the same database"), "{error}");
 }

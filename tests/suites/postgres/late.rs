@@ -32,6 +32,13 @@ async fn take_for_late(server: &PostgresServer, rule: &str) {
     server.query(&sql).await;
 }
 
+/// Has the server take the requests for late ones that were sent more than a second ago, and none
+/// that is sent from now on, however long it takes to arrive.
+async fn take_earlier_ones_for_late(server: &PostgresServer) {
+    let limit = server.query("SELECT lockcore.clock() - 1000000").await.concat().concat();
+    take_for_late(server, &format!("p_asked < {limit}")).await;
+}
+
 #[tokio::test]
 async fn a_request_is_late_before_its_mark_has_gone() {
     let server = PostgresServer::start();
@@ -103,8 +110,6 @@ async fn what_comes_when_its_mark_has_gone_has_no_effect() {
     let url = format!("postgresql://postgres@127.0.0.1:{}/postgres", proxy.port());
     let builder = PostgresBackend::builder(url).listen_url(server.url()).connections(1);
     let (backend, other) = (builder.connect().await.unwrap(), connect(&server).await);
-    // Instead of a minute and half of it.
-    take_for_late(&server, "p_asked < lockcore.clock() - 500000").await;
     for forgets in [false, true] {
         let request = |hold: &str| request("order", &format!("{hold} {forgets}"));
         let [first, late, next] = ["first", "late", "next"].map(request);
@@ -117,8 +122,10 @@ async fn what_comes_when_its_mark_has_gone_has_no_effect() {
         crate::support::until("the undo", || async { backend.release(&late.undo()).await.is_ok() })
             .await;
         if forgets {
-            server.query("SELECT pg_sleep(1)").await;
+            // Instead of a minute, after which the mark goes.
+            server.query("SELECT pg_sleep(2)").await;
             server.query("DELETE FROM lockcore.undone").await;
+            take_earlier_ones_for_late(&server).await;
         }
         soon("the delivery", proxy.deliver()).await;
         let outcome = other.acquire(&next).await.unwrap();
@@ -135,7 +142,6 @@ async fn a_late_request_does_not_make_a_hold_grow_again() {
     let url = format!("postgresql://postgres@127.0.0.1:{}/postgres", proxy.port());
     let builder = PostgresBackend::builder(url).listen_url(server.url()).connections(1);
     let backend = builder.connect().await.unwrap();
-    take_for_late(&server, "p_asked < lockcore.clock() - 500000").await;
     let hold = request("order", "hold");
     enters(&backend, &hold).await;
     let nested = hold.clone().count(2);
@@ -147,7 +153,8 @@ async fn a_late_request_does_not_make_a_hold_grow_again() {
         backend.release(&hold.undo().remaining(1)).await.is_ok()
     })
     .await;
-    server.query("SELECT pg_sleep(1)").await;
+    server.query("SELECT pg_sleep(2)").await;
+    take_earlier_ones_for_late(&server).await;
     soon("the delivery", proxy.deliver()).await;
     assert_eq!(server.query("SELECT count FROM lockcore.hold").await, [["1"]]);
 }

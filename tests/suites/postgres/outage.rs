@@ -236,7 +236,7 @@ async fn a_connection_on_which_no_wakeups_come_is_noticed() {
     let server = PostgresServer::start();
     let proxy = PostgresProxy::before(&server).await;
     let builder = PostgresBackend::builder(server.url()).listen_url(proxy.url());
-    let builder = builder.response_timeout(Duration::from_millis(500));
+    let builder = builder.response_timeout(Duration::from_secs(2));
     let backend = builder.connect().await.unwrap();
     let (holder, waiter) = (request("order", "holder"), request("order", "waiter"));
     enters(&backend, &holder).await;
@@ -263,7 +263,7 @@ async fn wakeups_are_listened_for_where_the_requests_go() {
     let hosts = format!("{},{}", other.address(), server.address());
     let builder = PostgresBackend::builder(server.url())
         .listen_url(format!("postgresql://postgres@{hosts}/postgres"))
-        .response_timeout(Duration::from_millis(500));
+        .response_timeout(Duration::from_secs(2));
     let backend = soon("a connection", builder.connect()).await.unwrap();
     let (holder, waiter) = (request("order", "holder"), request("order", "waiter"));
     enters(&backend, &holder).await;
@@ -281,7 +281,7 @@ async fn a_host_from_which_no_wakeups_come_any_more_is_left_for_the_next_one() {
     let hosts = format!("127.0.0.1:{},127.0.0.1:{}", first.port(), second.port());
     let builder = PostgresBackend::builder(server.url())
         .listen_url(format!("postgresql://postgres@{hosts}/postgres?sslmode=disable"))
-        .response_timeout(Duration::from_millis(500));
+        .response_timeout(Duration::from_secs(2));
     let backend = builder.connect().await.unwrap();
     let (holder, waiter) = (request("order", "holder"), request("order", "waiter"));
     enters(&backend, &holder).await;
@@ -295,8 +295,7 @@ async fn a_host_from_which_no_wakeups_come_any_more_is_left_for_the_next_one() {
 #[tokio::test]
 async fn a_server_that_falls_silent_is_given_up_on_in_time() {
     let server = PostgresServer::start();
-    let builder =
-        PostgresBackend::builder(server.url()).response_timeout(Duration::from_millis(300));
+    let builder = PostgresBackend::builder(server.url()).response_timeout(Duration::from_secs(1));
     let backend = builder.connect().await.unwrap();
     server.freeze();
     let asked = Instant::now();
