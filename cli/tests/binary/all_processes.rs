@@ -50,7 +50,7 @@ async fn lose_the_server(launcher: &str) {
     let _quiet = QUIET.lock().await;
     let mut server = RedisServer::start();
     let mut all: Vec<Stubborn> = (0..10)
-        .map(|number| Stubborn::start(&server, &format!("lock-{number}"), launcher, "6"))
+        .map(|number| Stubborn::start(&server, &format!("lock-{number}"), launcher, "20"))
         .collect();
     // From now on no renewal is carried out, so only the remaining leases are left.
     let paused: String = server.query(&["CLIENT", "PAUSE", "60000", "WRITE"]).await;
@@ -345,7 +345,7 @@ fn processes_that_are_older_than_the_command_are_left_alone() {
     let server = RedisServer::start();
     let url = server.url();
     let script = r#"sleep 600 > /dev/null 2>&1 & echo $!
-        exec "$LOCKCTL" run --lease 1.5 a -- sh -c 'echo inside; cat'"#;
+        exec "$LOCKCTL" run --lease 6 a -- sh -c 'echo inside; cat'"#;
     let mut running = Running::start(shell(&url, script));
     let older = running.line();
     assert_eq!(running.line(), "inside");

@@ -14,7 +14,7 @@ use crate::program::{Running, code, is_free, lockctl, shown, until};
 fn of_three_schedulers_one_runs_the_job() {
     let server = RedisServer::start();
     let url = server.url();
-    let arguments = ["-n", "--at-least", "3", "--lease", "1", "job"];
+    let arguments = ["-n", "--at-least", "3", "--lease", "2", "job"];
     let began = Instant::now();
     let mut first = Running::script(&url, &arguments, "echo ran");
     assert_eq!(first.line(), "ran");
@@ -37,7 +37,7 @@ fn the_time_is_kept_by_the_store_if_lockctl_is_killed() {
     let server = RedisServer::start();
     let url = server.url();
     let mut running =
-        Running::script(&url, &["--at-least", "60", "--lease", "1", "job"], "echo ran");
+        Running::script(&url, &["--at-least", "60", "--lease", "6", "job"], "echo ran");
     assert_eq!(running.line(), "ran");
     running.signal("KILL");
     assert_eq!(running.end().signal, Some(9));

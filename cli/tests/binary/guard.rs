@@ -220,9 +220,10 @@ fn a_command_that_the_guard_has_killed_was_lost_even_if_lockctl_goes_on_before_t
 
 #[tokio::test]
 async fn the_command_of_a_killed_lockctl_ends_before_the_lease() {
+    let _quiet = QUIET.lock().await;
     let server = RedisServer::start();
     let script = "trap 'echo asked' TERM; echo $$; while :; do sleep 0.02; done";
-    for arguments in [&["--lease", "6", "a"][..], &["--kill-after", "2", "a"]] {
+    for arguments in [&["--lease", "20", "a"][..], &["--kill-after", "2", "a"]] {
         let mut running = Running::script(&server.url(), arguments, script);
         let command = running.line();
         until_guarded(&running);

@@ -9,7 +9,7 @@ fn a_command_whose_lock_was_taken_away_is_asked_to_end() {
     let server = RedisServer::start();
     let url = server.url();
     let script = "trap 'echo asked; exit 0' TERM; echo ready; while :; do sleep 0.02; done";
-    let mut running = Running::script(&url, &["--lease", "1.5", "a"], script);
+    let mut running = Running::script(&url, &["--lease", "6", "a"], script);
     assert_eq!(running.line(), "ready");
     assert_eq!(code(&url, &["release", "a", "--force", "--yes"]), 0);
     assert_eq!(running.line(), "asked");
@@ -23,7 +23,7 @@ fn a_loss_can_be_a_warning_only() {
     let server = RedisServer::start();
     let url = server.url();
     let script = "echo ready; read go; exit 4";
-    let arguments = ["--on-lost", "warn", "--lease", "1", "a"];
+    let arguments = ["--on-lost", "warn", "--lease", "6", "a"];
     let mut running = Running::script(&url, &arguments, script);
     assert_eq!(running.line(), "ready");
     assert_eq!(code(&url, &["release", "a", "--force", "--yes"]), 0);
@@ -54,7 +54,7 @@ fn a_stderr_that_nobody_reads_delays_nothing() {
     let server = RedisServer::start();
     let url = server.url();
     let script = "yes >&2 & echo $!; wait";
-    let mut running = Running::script(&url, &["--lease", "1.5", "a"], script);
+    let mut running = Running::script(&url, &["--lease", "6", "a"], script);
     let writer = running.line();
     until("a full pipe", || state(&writer) == Some('S'));
     assert_eq!(code(&url, &["release", "a", "--force", "--yes"]), 0);

@@ -481,7 +481,7 @@ fn a_terminal_that_stops_writers_in_the_background_does_not_stop_lockctl() {
     let server = RedisServer::start();
     let url = server.url();
     let script = r#"stty tostop
-        "$LOCKCTL" run --lease 1.5 a -- sh -c 'echo ready; exec sleep 600'; echo "code $?""#;
+        "$LOCKCTL" run --lease 6 a -- sh -c 'echo ready; exec sleep 600'; echo "code $?""#;
     let mut running = script_on_terminal(&url, script);
     wait_for(&mut running, "ready");
     assert_eq!(code(&url, &["release", "a", "--force", "--yes"]), 0);
