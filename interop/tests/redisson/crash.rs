@@ -14,11 +14,11 @@ use crate::{
     deployment::Deployment,
     report::{Promise, record_on},
     section::Section,
-    support::{Both, LEASE, SLACK, listened_to, ms, soon},
+    support::{Both, LEASE, listened_to, ms, soon},
 };
 
 /// The limit of the median time after the end of the lease.
-const LIMIT: Duration = SLACK;
+const LIMIT: Duration = Duration::from_millis(250);
 
 /// The limit of each single time, shorter than any other way in than the end of the lease.
 const AT_WORST: Duration = Duration::from_secs(1);

@@ -13,10 +13,10 @@ use crate::{
 };
 
 /// How long a waiter is refused: longer than two leases.
-const WAIT: Duration = Duration::from_millis(3500);
+const WAIT: Duration = Duration::from_secs(7);
 
 /// The lease of holds without Java's watchdog.
-const LONGER: Duration = Duration::from_millis(4500);
+const LONGER: Duration = Duration::from_secs(9);
 
 pub(crate) async fn java_awaits_rust(section: Section) {
     let both = Both::start().await;

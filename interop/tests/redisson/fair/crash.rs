@@ -16,10 +16,10 @@ use crate::{
 const ROUNDS: u32 = 2;
 
 /// How long either side keeps a place in the queue: `queue_timeout` and `fairLockWaitTimeout`.
-const PLACE: Duration = Duration::from_secs(1);
+const PLACE: Duration = Duration::from_secs(2);
 
 /// A lease shorter than that.
-const SHORT: Duration = Duration::from_millis(400);
+const SHORT: Duration = Duration::from_secs(1);
 
 #[tokio::test]
 async fn a_rust_waiter_that_is_killed_keeps_java_for_no_longer_than_its_place() {
