@@ -26,9 +26,9 @@ const SLOTS: u32 = 3;
 const CLIENTS: u32 = 2;
 const DOWNLOADS_PER_CLIENT: u32 = 8;
 /// How long a slot outlives a process that has died. So short only to keep the example short: the default is 30 s.
-const LEASE: Duration = Duration::from_millis(800);
+const LEASE: Duration = Duration::from_secs(2);
 /// What a busy machine may add to it.
-const GRACE: Duration = Duration::from_millis(500);
+const GRACE: Duration = Duration::from_secs(1);
 
 #[tokio::main]
 async fn main() -> ExitCode {

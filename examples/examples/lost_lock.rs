@@ -20,7 +20,7 @@ use tokio::{
 };
 
 /// How long a hold outlives a holder that has died. So short only to keep the example short: the default is 30 s.
-const LEASE: Duration = Duration::from_millis(600);
+const LEASE: Duration = Duration::from_secs(2);
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -44,7 +44,7 @@ async fn lost_lock(store: Store) -> Result<(), Failure> {
 
 /// A fixed lease is not renewed. When it ends, `run` drops its body.
 async fn lease_ends(story: &Story, locks: &Locks) -> Result<(), Failure> {
-    const FIXED: Duration = Duration::from_millis(300);
+    const FIXED: Duration = Duration::from_secs(1);
 
     story.chapter("1. The lease ends while `run` works");
     let began = Instant::now();

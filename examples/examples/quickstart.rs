@@ -12,7 +12,7 @@ use lockcore_examples::{Failure, Store, Story, claim, with_store};
 use tokio::time::{Instant, sleep};
 
 /// How long a hold outlives a holder that has died. So short only to keep the example short: the default is 30 s.
-const LEASE: Duration = Duration::from_millis(600);
+const LEASE: Duration = Duration::from_secs(2);
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -66,7 +66,7 @@ async fn book(story: &Story, locks: &Locks) -> Result<(), Failure> {
 }
 
 async fn contention(story: &Story, ours: &Locks, theirs: &Locks) -> Result<(), Failure> {
-    const WORK: Duration = Duration::from_millis(300);
+    const WORK: Duration = Duration::from_secs(1);
     const PATIENCE: Duration = Duration::from_millis(100);
 
     story.chapter("2. Contention: one at a time, and no polling");
@@ -139,7 +139,7 @@ async fn lost_lock(story: &Story, ours: &Locks, theirs: &Locks) -> Result<(), Fa
 }
 
 async fn fencing_tokens(story: &Story, ours: &Locks, theirs: &Locks) -> Result<(), Failure> {
-    const SHORT: Duration = Duration::from_millis(300);
+    const SHORT: Duration = Duration::from_secs(1);
 
     story.chapter("4. Fencing tokens: who comes too late is refused by the resource");
     let mut ledger = Ledger::default();

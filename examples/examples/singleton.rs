@@ -17,9 +17,9 @@ use tokio::{
 };
 
 /// How long a hold outlives an instance that has died, and with that the longest interruption.
-const LEASE: Duration = Duration::from_secs(1);
+const LEASE: Duration = Duration::from_secs(2);
 /// What a busy machine may add to it.
-const GRACE: Duration = Duration::from_millis(500);
+const GRACE: Duration = Duration::from_secs(1);
 /// How often data is pulled.
 const PERIOD: Duration = Duration::from_millis(50);
 

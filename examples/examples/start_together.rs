@@ -19,7 +19,7 @@ use tokio::{
 const WARM_UP: [Duration; 3] =
     [Duration::from_millis(20), Duration::from_millis(150), Duration::from_millis(300)];
 /// What a busy machine may take to wake them.
-const GRACE: Duration = Duration::from_millis(500);
+const GRACE: Duration = Duration::from_secs(2);
 
 #[tokio::main]
 async fn main() -> ExitCode {
