@@ -5,7 +5,7 @@ use std::{
     panic::AssertUnwindSafe,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::{Context, Poll, Waker},
+    task::{Context, Poll},
 };
 
 use futures_util::{
@@ -14,10 +14,13 @@ use futures_util::{
 };
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
-use tokio::runtime::{self, Handle};
+use tokio::{
+    runtime::{self, Handle},
+    time::timeout,
+};
 
 use super::shared::Client;
-use crate::{BackendError, BackendErrorKind, LockName};
+use crate::{BackendError, BackendErrorKind, LockName, time::ANSWER};
 
 /// A request for the count of a latch. Whoever waits for its answer polls it through a
 /// [`LatchLooker`], so a task that no longer polls its future holds up nobody else.
@@ -56,7 +59,7 @@ impl Drop for Joinable {
 /// One of the waiters that share a request.
 struct LatchLooker {
     look: Shared<LatchLook>,
-    runtime: Option<runtime::Id>,
+    runtime: Option<Handle>,
     has_polled: bool,
 }
 
@@ -69,18 +72,20 @@ impl Future for LatchLooker {
     }
 }
 
-/// A wake-up that comes while this one polls is for this one alone: who joins meanwhile relies on
-/// it to poll once more.
+/// A wake-up that comes while a waiter polls is for that one alone, and who joins meanwhile relies
+/// on it to poll once more. If it gives up instead, a task does that for the others.
 impl Drop for LatchLooker {
     fn drop(&mut self) {
-        if self.has_polled && !self.look.is_terminated() && self.runtime == current_runtime() {
-            let _ = self.look.poll_unpin(&mut Context::from_waker(Waker::noop()));
+        let is_shared = self.look.strong_count() > Some(1);
+        if self.has_polled
+            && is_shared
+            && !self.look.is_terminated()
+            && let Some(runtime) = &self.runtime
+        {
+            let look = self.look.clone();
+            runtime.spawn(async move { timeout(ANSWER, look).await });
         }
     }
-}
-
-fn current_runtime() -> Option<runtime::Id> {
-    Handle::try_current().ok().map(|runtime| runtime.id())
 }
 
 impl Client {
@@ -90,8 +95,8 @@ impl Client {
         self: &Arc<Self>,
         latch: &LockName,
     ) -> Result<u32, BackendError> {
-        let runtime = current_runtime();
-        let look = self.join_look((latch.clone(), runtime));
+        let runtime = Handle::try_current().ok();
+        let look = self.join_look((latch.clone(), runtime.as_ref().map(Handle::id)));
         let looker = LatchLooker { look, runtime, has_polled: false };
         // Meanwhile, the other tasks that were woken join it.
         tokio::task::yield_now().await;
@@ -128,31 +133,15 @@ impl Client {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        sync::{
-            atomic::{AtomicBool, Ordering},
-            mpsc,
-        },
-        task::Wake,
-        thread,
-    };
+    use std::{sync::mpsc, task::Waker, thread, time::Duration};
 
     use futures_util::future::poll_fn;
 
     use super::*;
 
-    #[derive(Default)]
-    struct Flag(AtomicBool);
-
-    impl Wake for Flag {
-        fn wake(self: Arc<Self>) {
-            self.0.store(true, Ordering::SeqCst);
-        }
-    }
-
     /// The answer comes while one of two waiters polls, and that one gives up.
-    #[test]
-    fn a_waiter_that_gives_up_leaves_its_wake_up_to_the_others() {
+    #[tokio::test]
+    async fn a_waiter_that_gives_up_leaves_its_wake_up_to_the_others() {
         let ((polling, is_polling), (go_on, may_go_on)) = (mpsc::channel(), mpsc::channel());
         let mut is_first = true;
         let look: LatchLook = Box::pin(poll_fn(move |context| {
@@ -165,20 +154,23 @@ mod tests {
             Poll::Pending
         }));
         let look = look.shared();
-        let join = || LatchLooker { look: look.clone(), runtime: None, has_polled: false };
+        let join = || {
+            let runtime = Some(Handle::current());
+            LatchLooker { look: look.clone(), runtime, has_polled: false }
+        };
         let (mut first, mut second) = (join(), join());
         let giving_up = thread::spawn(move || {
             let mut context = Context::from_waker(Waker::noop());
             assert!(first.poll_unpin(&mut context).is_pending());
         });
         is_polling.recv().unwrap();
-        let woken = Arc::new(Flag::default());
-        let waker = Waker::from(woken.clone());
-        let mut context = Context::from_waker(&waker);
-        assert!(second.poll_unpin(&mut context).is_pending(), "the other one polls");
+        let polled = second.poll_unpin(&mut Context::from_waker(Waker::noop()));
+        assert!(polled.is_pending(), "the other one polls");
+        let waiting = tokio::spawn(second);
+        tokio::task::yield_now().await;
         go_on.send(()).unwrap();
         giving_up.join().unwrap();
-        assert!(woken.0.load(Ordering::SeqCst), "nobody polls any more");
-        assert!(matches!(second.poll_unpin(&mut context), Poll::Ready(Ok(0))));
+        let waited = timeout(Duration::from_secs(20), waiting).await;
+        assert!(matches!(waited.expect("nobody polls any more"), Ok(Ok(0))));
     }
 }
