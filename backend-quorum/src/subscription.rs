@@ -61,6 +61,18 @@ struct LastRequest {
     returned: MemberSet,
 }
 
+impl LastRequest {
+    /// If a majority would grant the request now, makes the wake-ups of the late members that it
+    /// needs count again. Returns `true` if so.
+    fn hear_late_members(&mut self, parts: Parts) -> bool {
+        let is_majority = self.counting + self.returned.len() >= parts.majority;
+        if is_majority {
+            self.granted = self.granted.without(self.returned);
+        }
+        is_majority
+    }
+}
+
 impl Watches {
     /// Notes that a request for `hold` is over. If it was refused, these members had granted it,
     /// and `counting` of the grants would have counted.
@@ -111,7 +123,7 @@ impl LateGrant {
         self.note(|last| {
             let counts = !self.is_late_again && !self.is_rejoining;
             last.counting += usize::from(counts);
-            if !counts || last.counting < self.parts.majority {
+            if !counts || !last.hear_late_members(self.parts) {
                 last.granted = last.granted.with(MemberSet::of(self.member));
             }
         });
@@ -125,9 +137,7 @@ impl LateGrant {
         }
         self.note(|last| {
             last.returned = last.returned.with(MemberSet::of(self.member));
-            if last.counting + last.returned.len() >= self.parts.majority {
-                last.granted = last.granted.without(last.returned);
-            }
+            last.hear_late_members(self.parts);
         });
     }
 
@@ -394,5 +404,41 @@ impl fmt::Debug for QuorumWakeups {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let listening = self.ears.iter().map(Ear::is_listening).collect::<Vec<_>>();
         f.debug_struct("QuorumWakeups").field("listening", &listening).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One of two late members that a waiter needs was late before, and gives its grant back first
+    /// or last.
+    #[test]
+    fn the_wakeups_of_a_majority_are_never_all_ignored() {
+        let (name, hold) = (LockName::new("a").unwrap(), HoldId::unique("a:1"));
+        let parts = Parts { members: 5, majority: 3 };
+        for order in [[2, 3], [3, 2]] {
+            let watches = Arc::new(Watches::default());
+            let watch = watches.begin(&name);
+            watches.answered(&name, &hold, MemberSet::of(0), 1);
+            for member in order {
+                let late = LateGrant {
+                    watches: watches.clone(),
+                    name: name.clone(),
+                    hold: hold.clone(),
+                    member,
+                    is_late_again: member == 3,
+                    is_rejoining: false,
+                    parts,
+                };
+                late.granted();
+                late.gave_back();
+            }
+            let ignored = watch.granted();
+            assert!(
+                ignored.len() < parts.majority && !ignored.contains(3),
+                "{order:?}: {ignored:?}"
+            );
+        }
     }
 }
