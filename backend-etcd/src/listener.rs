@@ -77,15 +77,17 @@ pub(crate) struct WakeupListener {
 struct Failures {
     count: usize,
     last: Option<BackendError>,
+    /// The number of endpoints of another cluster that were tried one after the other.
+    strangers: usize,
 }
 
 impl Failures {
-    /// Notes one more. That an endpoint is of another cluster is the reason only if all are: the
-    /// others may come back.
-    fn add(&mut self, error: BackendError) {
+    /// Notes one more of this many members. That an endpoint is of another cluster is the reason
+    /// only if all are: the others may come back.
+    fn add(&mut self, error: BackendError, members: usize) {
         self.count += 1;
-        let is_other = error::is_other_cluster;
-        if !is_other(&error) || self.last.as_ref().is_none_or(is_other) {
+        self.strangers = if error::is_other_cluster(&error) { self.strangers + 1 } else { 0 };
+        if self.strangers == 0 || self.strangers >= members || self.last.is_none() {
             self.last = Some(error);
         }
     }
@@ -131,7 +133,7 @@ impl WakeupListener {
         let members = &self.shared.members;
         let heard = async {
             while !subscription.is_heard() {
-                let Failures { count, last } = failures.borrow_and_update().clone();
+                let Failures { count, last, .. } = failures.borrow_and_update().clone();
                 if let Some(last) = last.filter(|_| count >= failed_before + members.len()) {
                     return Err(last);
                 }
@@ -293,7 +295,8 @@ impl Keeper {
             if let Some(error) = error {
                 members.pass_over(index);
                 tracing::debug!(%error, "wake-ups from etcd are interrupted");
-                self.failures.send_modify(|failures| failures.add(error.not_applied()));
+                self.failures
+                    .send_modify(|failures| failures.add(error.not_applied(), members.len()));
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(PAUSES[1]);
