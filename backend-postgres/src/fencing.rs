@@ -147,6 +147,10 @@ impl Fence {
     /// a check, the transaction may be idle for [30 s](Self::idle_limit). It needs the isolation
     /// level `READ COMMITTED`.
     ///
+    /// Nothing is deleted while there is a reader with a token before the last one that was
+    /// checked, nor some seconds after its lease has ended without a release: until then, it would
+    /// let in whoever had the lock in between. Call this again after that.
+    ///
     /// # Errors
     /// Any error of the database.
     pub async fn forget<C: GenericClient>(

@@ -338,6 +338,37 @@ async fn a_writer_that_took_over_a_hold_with_a_reader_beside_it_is_fenced_like_t
     }
 }
 
+/// A renewal of it may be about to be committed.
+#[tokio::test]
+async fn a_forgetting_takes_no_older_reader_for_ended() {
+    let server = server().await;
+    let (backend, mut client) = (connect(&server).await, session(&server).await);
+    let write = |id: &str| {
+        let hold = HoldId::named("writer", id);
+        AcquireRequest::new(name("account"), hold, LEASE).mode(Mode::Write)
+    };
+    enters(&backend, &write("first")).await;
+    let beside = request("account", "beside").mode(Mode::Read).within(Some(write("first").hold));
+    enters(&backend, &beside).await;
+    let second = enters(&backend, &write("second")).await;
+    writes(&mut client, second).await.unwrap();
+    let (fence, account) = fence();
+    for (is_released, rows) in [(false, 1), (true, 0)] {
+        if is_released {
+            backend.release(&beside.release()).await.unwrap();
+        }
+        let transaction = client.transaction().await.unwrap();
+        let end = "UPDATE lockcore.hold SET until = clock_timestamp() - interval '1 s'
+                   WHERE mode = 3";
+        transaction.execute(end, &[]).await.unwrap();
+        fence.forget(&transaction, &account).await.unwrap();
+        let count = "SELECT count(*) FROM lockcore.fence";
+        let count: i64 = transaction.query_one(count, &[]).await.unwrap().get(0);
+        assert_eq!(count, rows);
+        transaction.rollback().await.unwrap();
+    }
+}
+
 /// Its row is not there yet for others to see.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_a_first_check_and_a_forgetting_the_second_waits_for_the_first() {
