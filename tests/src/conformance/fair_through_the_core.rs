@@ -93,7 +93,8 @@ pub async fn a_waiter_keeps_its_place_for_as_long_as_it_waits<F: Fixture>(fixtur
     let first = there.queues().await;
     fixture.pass(time / 6).await;
     let second = here.queues().await;
-    // The first one is the last that has asked again, in thirds of the time.
+    // Each asks again after every third of the time. The last request before the release is that of
+    // the first one, so that the second has not just renewed its place.
     fixture.pass(time * 2 - time / 12).await;
     held.release().await.expect("release failed");
     first.enters().await.release().await.expect("release failed");

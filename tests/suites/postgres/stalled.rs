@@ -23,10 +23,12 @@ async fn stalled(server: &PostgresServer, backend: &PostgresBackend, lock: &str)
     client
 }
 
+/// A round that takes longer has waited for something.
+const SLOW: Duration = Duration::from_millis(500);
+
 /// Uses a lock again and again for `time`, and returns how long the slow rounds took. Each round
 /// contains a pause, so that a machine that stands still delays the rounds of all clients alike.
 async fn slow_rounds(locks: &Locks, lock: &str, time: Duration) -> Vec<Duration> {
-    const SLOW: Duration = Duration::from_millis(500);
     let (start, mut slow) = (Instant::now(), Vec::new());
     while start.elapsed() < time {
         let asked = Instant::now();
@@ -57,6 +59,8 @@ async fn waiters_go_on_waiting_and_others_do_not_wait() {
         slow_rounds(&locks, "other", STALL),
         slow_rounds(&unconcerned, "unconcerned", STALL)
     );
+    let rounds = STALL.as_millis() / SLOW.as_millis();
+    assert!((usual.len() as u128) < rounds / 4, "the others wait as well: {usual:?}");
     assert!(slow.len() < usual.len() + 2, "{slow:?}, and without a stalled writer {usual:?}");
     assert!(waiting.iter().all(|waiting| !waiting.is_finished()), "{waiting:?}");
     for stalled in [account, turn] {

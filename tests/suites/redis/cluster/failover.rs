@@ -45,12 +45,11 @@ impl Scene {
     /// Waits until the replica serves. Then shows that a new lock is acquired, and that the waiter
     /// gets its lock, within `limit`.
     async fn goes_on_within(self, limit: Duration, cluster: &RedisCluster) {
-        let lateness = Lateness::measure();
         let Self { replica, holder, guard, waiting } = self;
         let write = ["SET", "{slot}:written", "1"];
         let serves = || async { cluster.node(replica).try_query::<()>(&write).await.is_ok() };
         until("the replica as a primary", serves).await;
-        let start = Instant::now();
+        let (start, lateness) = (Instant::now(), Lateness::measure());
         let fresh = tokio::spawn({
             let lock = holder.lock("{slot}:fresh");
             async move {

@@ -287,7 +287,7 @@ async fn migrations_to_and_fro_under_contention_grant_nothing_twice_and_stop_nob
     soon("all contenders", contenders.join_all()).await;
     let (entries, pause) =
         (contention.entries.load(Ordering::Relaxed), contention.last.lock().unwrap().1);
-    let late = lateness.so_far();
+    let late = lateness.longest();
     let times = format!("{pause:?} without one, a migration took {longest:?}, late by {late:?}");
     println!("{entries} entries, {times}");
     assert!(entries > 100, "{entries}");
