@@ -31,13 +31,15 @@ const WAITERS: usize = 250;
 /// The number of waiters of each client in a queue, who ask all the time.
 const QUEUED: usize = 100;
 
-/// The number of requests sent to the server, as the server counts them, other than keep-alives.
-async fn requests(cluster: &EtcdCluster) -> u64 {
-    started(cluster, 0, "").await - keep_alives(cluster).await
-}
+/// The server's metric of the requests that it has received.
+const STARTED: &str = "grpc_server_started_total";
 
-async fn keep_alives(cluster: &EtcdCluster) -> u64 {
-    started(cluster, 0, "grpc_method=\"LeaseKeepAlive\"").await
+/// The number of requests sent to the server, as the server counts them, other than keep-alives; and
+/// that of keep-alives at the same moment.
+async fn requests_and_keep_alives(cluster: &EtcdCluster) -> (u64, u64) {
+    let metrics = metrics(cluster, 0).await;
+    let kept = sum(&metrics, STARTED, "grpc_method=\"LeaseKeepAlive\"");
+    (sum(&metrics, STARTED, "") - kept, kept)
 }
 
 /// The number of watch streams opened at the first server.
@@ -51,21 +53,25 @@ async fn watches_at(cluster: &EtcdCluster, member: usize) -> u64 {
 
 /// The number of watch streams that are open at the first server.
 async fn open_watches(cluster: &EtcdCluster) -> u64 {
-    counted(cluster, 0, "etcd_debugging_mvcc_watch_stream_total", "").await
+    sum(&metrics(cluster, 0).await, "etcd_debugging_mvcc_watch_stream_total", "")
 }
 
 /// The number of requests of one kind sent to a server.
 async fn started(cluster: &EtcdCluster, member: usize, kind: &str) -> u64 {
-    counted(cluster, member, "grpc_server_started_total", kind).await
+    sum(&metrics(cluster, member).await, STARTED, kind)
 }
 
-/// The sum of the values of a metric whose labels contain `kind`.
-async fn counted(cluster: &EtcdCluster, member: usize, metric: &str, kind: &str) -> u64 {
+async fn metrics(cluster: &EtcdCluster, member: usize) -> String {
     let mut stream = TcpStream::connect(&cluster.addresses()[member]).await.unwrap();
     stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await.unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).await.unwrap();
-    let counts = text.lines().filter(|line| line.starts_with(metric));
+    text
+}
+
+/// The sum of the values of a metric whose labels contain `kind`.
+fn sum(metrics: &str, metric: &str, kind: &str) -> u64 {
+    let counts = metrics.lines().filter(|line| line.starts_with(metric));
     let count = |line: &str| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap() as u64;
     let mut counts = counts.filter(|line| line.contains(kind)).map(count).peekable();
     assert!(counts.peek().is_some(), "the server does not count");
@@ -112,10 +118,10 @@ async fn crowd(cluster: &EtcdCluster, waiters: usize, lock: fn(&Locks) -> Lock) 
     .await;
     // The initial requests are over. A place is kept by a request every 1.7 s.
     tokio::time::sleep(Duration::from_secs(4)).await;
-    let before = (requests(cluster).await, keep_alives(cluster).await);
+    let before = requests_and_keep_alives(cluster).await;
     tokio::time::sleep(Duration::from_secs(10)).await;
-    let spent = requests(cluster).await - before.0;
-    let kept = keep_alives(cluster).await - before.1;
+    let after = requests_and_keep_alives(cluster).await;
+    let (spent, kept) = (after.0 - before.0, after.1 - before.1);
     assert!([0, waiters * CLIENTS].contains(&places().await), "places were lost");
     Crowd { holder, waiting, spent, kept }
 }
