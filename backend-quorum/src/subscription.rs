@@ -100,18 +100,17 @@ impl Watches {
     }
 }
 
-/// What a late member grants to a request for `hold` that was refused without it, and then gives
-/// back.
+/// A grant that comes after its request was refused, and is given back.
 #[derive(Debug)]
 pub(crate) struct LateGrant {
     pub(crate) watches: Arc<Watches>,
     pub(crate) name: LockName,
     pub(crate) hold: HoldId,
     pub(crate) member: usize,
-    /// Whether the member was late with the previous request as well. It would be waited for in
-    /// vain, so its grant does not count.
+    /// `true` if the member was late with the previous request for this hold, too. Waiting for it
+    /// would be in vain, so the grant does not count.
     pub(crate) is_late_again: bool,
-    /// Whether the member may have lost its data. Its grant does not count either.
+    /// `true` if the member may have lost its data. Such a grant does not count either.
     pub(crate) is_rejoining: bool,
     pub(crate) parts: Parts,
 }

@@ -260,6 +260,29 @@ async fn a_free_lock_is_granted_in_spite_of_a_stale_part_and_a_late_member() {
     busy.abort();
 }
 
+/// Members do not answer a request for another name.
+async fn leaves_unanswered(bench: &Bench, members: &[usize]) {
+    for member in members {
+        bench.faults[*member].next(Op::Acquire, Fault::LostRequest);
+    }
+    let other = lockcore::LockName::new("x").unwrap();
+    bench.quorum.acquire(&AcquireRequest::new(other, hold("x:1"), LEASE)).await.unwrap();
+}
+
+/// A waiter does not wake itself, and hears of a wake-up by somebody else, also at late members.
+async fn waits_quietly_and_hears(bench: &Bench) {
+    let lock = Locks::new(bench.quorum.clone()).lock("a");
+    let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    sleep(4 * SECOND).await;
+    let asked = bench.faults[0].calls(Op::Acquire);
+    assert!(asked <= 6, "it has asked {asked} times");
+    assert!(!waiting.is_finished());
+    enters(&bench.other(), "b:1").await;
+    bench.other().release(&release("b:1")).await.unwrap();
+    let guard = timeout(SECOND, waiting).await.expect("it sleeps").unwrap();
+    guard.release().await.unwrap();
+}
+
 /// The late member's answer comes after the refusal, and with it the lock is free.
 #[tokio::test(start_paused = true)]
 async fn a_late_grant_that_makes_up_a_majority_is_a_reason_to_ask_again() {
@@ -271,9 +294,7 @@ async fn a_late_grant_that_makes_up_a_majority_is_a_reason_to_ask_again() {
     let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
     sleep(2 * SECOND).await;
     // This client has had no answer to its last request there.
-    bench.faults[2].next(Op::Acquire, Fault::LostRequest);
-    let other = lockcore::LockName::new("x").unwrap();
-    bench.quorum.acquire(&AcquireRequest::new(other, hold("x:1"), LEASE)).await.unwrap();
+    leaves_unanswered(&bench, &[2]).await;
     bench.faults[2].next(Op::Acquire, Fault::Delay(100 * MS));
     bench.stores[1].release(&release("b:1")).await.unwrap();
     let guard = timeout(SECOND, waiting).await.expect("it sleeps").unwrap();
@@ -284,56 +305,29 @@ async fn a_late_grant_that_makes_up_a_majority_is_a_reason_to_ask_again() {
 #[tokio::test(start_paused = true)]
 async fn a_waiter_does_not_wake_itself_with_a_late_member_that_it_needs() {
     let bench = Bench::new(3);
-    let locks = Locks::new(bench.quorum.clone());
     enters(&bench.stores[1], "dead").await;
     // This client has had no answer to its last request there, and does not wait for the next one.
-    bench.faults[2].next(Op::Acquire, Fault::LostRequest);
-    let other = lockcore::LockName::new("x").unwrap();
-    bench.quorum.acquire(&AcquireRequest::new(other, hold("x:1"), LEASE)).await.unwrap();
+    leaves_unanswered(&bench, &[2]).await;
     for op in [Op::Acquire, Op::Release] {
         bench.faults[2].every(op, Fault::DelayReply(300 * MS));
     }
-    let lock = locks.lock("a");
-    let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
-    sleep(4 * SECOND).await;
-    let asked = bench.faults[0].calls(Op::Acquire);
-    assert!(asked <= 6, "it has asked {asked} times");
-    assert!(!waiting.is_finished());
-    // A wake-up by somebody else is heard at that member, too.
-    enters(&bench.other(), "b:1").await;
-    bench.other().release(&release("b:1")).await.unwrap();
-    let guard = timeout(SECOND, waiting).await.expect("it sleeps").unwrap();
-    guard.release().await.unwrap();
+    waits_quietly_and_hears(&bench).await;
 }
 
 /// Each of two late members is needed, and neither is enough.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_hears_of_a_release_at_two_late_members_that_it_needs() {
     let bench = Bench::new(5);
-    let locks = Locks::new(bench.quorum.clone());
     for stale in [1, 4] {
         enters(&bench.stores[stale], "dead").await;
     }
-    for late in [2, 3] {
-        bench.faults[late].next(Op::Acquire, Fault::LostRequest);
-    }
-    let other = lockcore::LockName::new("x").unwrap();
-    bench.quorum.acquire(&AcquireRequest::new(other, hold("x:1"), LEASE)).await.unwrap();
+    leaves_unanswered(&bench, &[2, 3]).await;
     for late in [2, 3] {
         for op in [Op::Acquire, Op::Release] {
             bench.faults[late].every(op, Fault::DelayReply(300 * MS));
         }
     }
-    let lock = locks.lock("a");
-    let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
-    sleep(4 * SECOND).await;
-    let asked = bench.faults[0].calls(Op::Acquire);
-    assert!(asked <= 6, "it has asked {asked} times");
-    assert!(!waiting.is_finished());
-    enters(&bench.other(), "b:1").await;
-    bench.other().release(&release("b:1")).await.unwrap();
-    let guard = timeout(SECOND, waiting).await.expect("it sleeps").unwrap();
-    guard.release().await.unwrap();
+    waits_quietly_and_hears(&bench).await;
 }
 
 /// Nobody waits for a late member that could not change the answer.
