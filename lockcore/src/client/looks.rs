@@ -1,45 +1,34 @@
 //! [`LatchLooks`]: waiters of a latch that look at it at the same time share one request.
 
-use std::{
-    future::Future,
-    panic::AssertUnwindSafe,
-    pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::{Context, Poll},
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use futures_util::{
-    FutureExt,
-    future::{FusedFuture, Shared, WeakShared},
-};
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 use tokio::{
     runtime::{self, Handle},
-    time::timeout,
+    sync::watch,
 };
 
 use super::shared::Client;
-use crate::{BackendError, BackendErrorKind, LockName, time::ANSWER};
+use crate::{BackendError, BackendErrorKind, LockName};
 
-/// A request for the count of a latch. Whoever waits for its answer polls it through a
-/// [`LatchLooker`], so a task that no longer polls its future holds up nobody else.
-type LatchLook = Pin<Box<dyn Future<Output = Result<u32, BackendError>> + Send>>;
+/// The answer to a look, once it has come.
+type LatchCount = Option<Result<u32, BackendError>>;
 
 /// A latch and the runtime of its waiters. Runtimes do not share requests: what a backend awaits
 /// may end with the runtime on which the request began.
-type Key = (LockName, Option<runtime::Id>);
+type Key = (LockName, runtime::Id);
 
 /// The looks at latches that can still be joined.
 #[derive(Debug, Default)]
 pub(super) struct LatchLooks {
     /// Those that have not been sent: an answer may be older than a waiter that joins later. Short
-    /// critical sections without awaits, in which no look is dropped.
-    unsent: Mutex<HashMap<Key, WeakShared<LatchLook>, FxBuildHasher>>,
+    /// critical sections without awaits.
+    unsent: Mutex<HashMap<Key, watch::Sender<LatchCount>, FxBuildHasher>>,
 }
 
 impl LatchLooks {
-    fn unsent(&self) -> MutexGuard<'_, HashMap<Key, WeakShared<LatchLook>, FxBuildHasher>> {
+    fn unsent(&self) -> MutexGuard<'_, HashMap<Key, watch::Sender<LatchCount>, FxBuildHasher>> {
         self.unsent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -56,38 +45,6 @@ impl Drop for Joinable {
     }
 }
 
-/// One of the waiters that share a request.
-struct LatchLooker {
-    look: Shared<LatchLook>,
-    runtime: Option<Handle>,
-    has_polled: bool,
-}
-
-impl Future for LatchLooker {
-    type Output = Result<u32, BackendError>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.has_polled = true;
-        self.look.poll_unpin(context)
-    }
-}
-
-/// A wake-up that comes while a waiter polls is for that one alone, and who joins meanwhile relies
-/// on it to poll once more. If it gives up instead, a task does that for the others.
-impl Drop for LatchLooker {
-    fn drop(&mut self) {
-        let is_shared = self.look.strong_count() > Some(1);
-        if self.has_polled
-            && is_shared
-            && !self.look.is_terminated()
-            && let Some(runtime) = &self.runtime
-        {
-            let look = self.look.clone();
-            runtime.spawn(async move { timeout(ANSWER, look).await });
-        }
-    }
-}
-
 impl Client {
     /// Asks the backend for the count of `latch`. Waiters that a message has woken share the
     /// request if they run before it is sent.
@@ -95,82 +52,50 @@ impl Client {
         self: &Arc<Self>,
         latch: &LockName,
     ) -> Result<u32, BackendError> {
-        let runtime = Handle::try_current().ok();
-        let look = self.join_look((latch.clone(), runtime.as_ref().map(Handle::id)));
-        let looker = LatchLooker { look, runtime, has_polled: false };
-        // Meanwhile, the other tasks that were woken join it.
-        tokio::task::yield_now().await;
-        looker.await
+        let Ok(runtime) = Handle::try_current() else { return self.count_of(latch).await };
+        let mut look = self.join_look(latch, &runtime);
+        let answer = look.wait_for(Option::is_some).await;
+        let answer = answer.ok().and_then(|answer| answer.clone());
+        // The task of the look has ended without one.
+        let panicked = || BackendError::new(BackendErrorKind::Other, "the backend panicked");
+        answer.unwrap_or_else(|| Err(panicked()))
     }
 
-    fn join_look(self: &Arc<Self>, key: Key) -> Shared<LatchLook> {
+    /// The request has a task of its own. So it depends on none of the waiters, which may stop
+    /// polling at any time, and ends when all of them have given up.
+    fn join_look(
+        self: &Arc<Self>,
+        latch: &LockName,
+        runtime: &Handle,
+    ) -> watch::Receiver<LatchCount> {
+        let key = (latch.clone(), runtime.id());
         let mut unsent = self.looks.unsent();
-        if let Some(look) = unsent.get(&key).and_then(WeakShared::upgrade) {
-            return look;
+        if let Some(look) = unsent.get(&key) {
+            return look.subscribe();
         }
-        let joinable = Joinable { client: self.clone(), key: key.clone() };
-        let look: LatchLook = Box::pin(async move {
+        let (look, answer) = watch::channel(None);
+        unsent.insert(key.clone(), look.clone());
+        drop(unsent);
+        // A runtime that has ended drops it at once, here.
+        let joinable = Joinable { client: self.clone(), key };
+        runtime.spawn(async move {
+            // Meanwhile, the other tasks that were woken join it.
+            tokio::task::yield_now().await;
             let (client, latch) = (joinable.client.clone(), joinable.key.0.clone());
             drop(joinable);
-            let count = async {
-                match client.backend.latches() {
-                    Some(latches) => latches.count(&latch).await,
-                    None => Err(BackendError::unsupported("latches")),
-                }
-            };
-            // Otherwise all who share it would panic, and some only much later.
-            let count = AssertUnwindSafe(count).catch_unwind().await;
-            let panicked = "the backend panicked";
-            count.unwrap_or_else(|_| Err(BackendError::new(BackendErrorKind::Other, panicked)))
-        });
-        let look = look.shared();
-        if let Some(weak) = look.downgrade() {
-            unsent.insert(key, weak);
-        }
-        look
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::{sync::mpsc, task::Waker, thread, time::Duration};
-
-    use futures_util::future::poll_fn;
-
-    use super::*;
-
-    /// The answer comes while one of two waiters polls, and that one gives up.
-    #[tokio::test]
-    async fn a_waiter_that_gives_up_leaves_its_wake_up_to_the_others() {
-        let ((polling, is_polling), (go_on, may_go_on)) = (mpsc::channel(), mpsc::channel());
-        let mut is_first = true;
-        let look: LatchLook = Box::pin(poll_fn(move |context| {
-            if !std::mem::take(&mut is_first) {
-                return Poll::Ready(Ok(0));
+            tokio::select! {
+                biased;
+                () = look.closed() => {}
+                count = client.count_of(&latch) => drop(look.send_replace(Some(count))),
             }
-            context.waker().wake_by_ref();
-            polling.send(()).unwrap();
-            may_go_on.recv().unwrap();
-            Poll::Pending
-        }));
-        let look = look.shared();
-        let join = || {
-            let runtime = Some(Handle::current());
-            LatchLooker { look: look.clone(), runtime, has_polled: false }
-        };
-        let (mut first, mut second) = (join(), join());
-        let giving_up = thread::spawn(move || {
-            let mut context = Context::from_waker(Waker::noop());
-            assert!(first.poll_unpin(&mut context).is_pending());
         });
-        is_polling.recv().unwrap();
-        let polled = second.poll_unpin(&mut Context::from_waker(Waker::noop()));
-        assert!(polled.is_pending(), "the other one polls");
-        let waiting = tokio::spawn(second);
-        tokio::task::yield_now().await;
-        go_on.send(()).unwrap();
-        giving_up.join().unwrap();
-        let waited = timeout(Duration::from_secs(20), waiting).await;
-        assert!(matches!(waited.expect("nobody polls any more"), Ok(Ok(0))));
+        answer
+    }
+
+    async fn count_of(&self, latch: &LockName) -> Result<u32, BackendError> {
+        match self.backend.latches() {
+            Some(latches) => latches.count(latch).await,
+            None => Err(BackendError::unsupported("latches")),
+        }
     }
 }

@@ -114,6 +114,21 @@ async fn a_look_that_was_sent_is_not_shared() {
     within(5 * SECOND, "the first waiter", first.join_all()).await;
 }
 
+/// It is given up when nobody waits for it any more, however many have.
+#[tokio::test(start_paused = true)]
+async fn a_look_without_an_answer_ends_with_its_waiters() {
+    const WAITERS: usize = 200;
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let (scene, _, waiters) = waiters(WAITERS).await;
+    let before = tasks();
+    scene.faults.next(Op::Count, Fault::DelayReply(3_600 * SECOND));
+    tokio::time::sleep(LOOKS_AGAIN - SECOND / 2).await;
+    assert_eq!(tasks(), before + 1, "they share a look");
+    drop(waiters);
+    tokio::time::sleep(SECOND).await;
+    assert_eq!(tasks(), before - WAITERS);
+}
+
 #[derive(Debug, Default)]
 struct Panics {
     looks: AtomicUsize,
