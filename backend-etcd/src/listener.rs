@@ -77,19 +77,30 @@ pub(crate) struct WakeupListener {
 struct Failures {
     count: usize,
     last: Option<BackendError>,
-    /// The number of endpoints of another cluster that were tried one after the other.
-    strangers: usize,
+    /// The endpoints that were of another cluster when they were last tried.
+    strangers: HashSet<usize>,
 }
 
 impl Failures {
-    /// Notes one more of this many members. That an endpoint is of another cluster is the reason
-    /// only if all are: the others may come back.
-    fn add(&mut self, error: BackendError, members: usize) {
+    /// Notes the failure of the endpoint `index`, one of `members`. That it is of another cluster is
+    /// a reason only if all are: the others may come back.
+    fn add(&mut self, index: usize, members: usize, error: BackendError) {
         self.count += 1;
-        self.strangers = if error::is_other_cluster(&error) { self.strangers + 1 } else { 0 };
-        if self.strangers == 0 || self.strangers >= members || self.last.is_none() {
+        let is_stranger = error::is_other_cluster(&error);
+        if is_stranger {
+            self.strangers.insert(index);
+        } else {
+            self.strangers.remove(&index);
+        }
+        if !is_stranger || self.strangers.len() >= members {
             self.last = Some(error);
         }
+    }
+
+    /// Notes that the endpoint `index` has watched a name.
+    fn end(&mut self, index: usize) {
+        self.strangers.remove(&index);
+        self.last = None;
     }
 }
 
@@ -275,7 +286,7 @@ impl Keeper {
                     if stream.was_useful {
                         (pause, has_new_token) = (PAUSES[0], false);
                         self.failures.send_if_modified(|failures| {
-                            failures.last = None;
+                            failures.end(index);
                             false
                         });
                     }
@@ -295,8 +306,8 @@ impl Keeper {
             if let Some(error) = error {
                 members.pass_over(index);
                 tracing::debug!(%error, "wake-ups from etcd are interrupted");
-                self.failures
-                    .send_modify(|failures| failures.add(error.not_applied(), members.len()));
+                let error = error.not_applied();
+                self.failures.send_modify(|failures| failures.add(index, members.len(), error));
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(PAUSES[1]);
@@ -514,6 +525,35 @@ mod tests {
             silence.look(*now)
         };
         after.iter().map(look).collect()
+    }
+
+    /// Requests choose the endpoint as well, so the same one may be tried several times in a row.
+    #[test]
+    fn an_endpoint_of_another_cluster_is_the_reason_only_if_all_are() {
+        let mut failures = Failures::default();
+        let shown = |failures: &Failures| {
+            failures.last.as_ref().map(|error| (error.kind(), error.is_retryable()))
+        };
+        let down = || lost("http://down:2379");
+        let stranger = || error::other_cluster("http://other:2379", "http://down:2379");
+        for _ in 0..3 {
+            failures.add(1, 2, stranger());
+            assert_eq!(shown(&failures), None, "the other endpoint was not tried");
+        }
+        failures.add(0, 2, down());
+        let unreachable = Some((BackendErrorKind::Connection, true));
+        for _ in 0..3 {
+            assert_eq!(shown(&failures), unreachable);
+            failures.add(1, 2, stranger());
+        }
+        assert_eq!(failures.count, 7);
+        failures.add(0, 2, stranger());
+        assert_eq!(shown(&failures), Some((BackendErrorKind::Configuration, false)));
+        failures.end(0);
+        failures.add(1, 2, stranger());
+        assert_eq!(shown(&failures), None);
+        failures.add(0, 2, down());
+        assert_eq!(shown(&failures), unreachable);
     }
 
     #[test]

@@ -120,6 +120,11 @@ async fn an_endpoint_of_another_cluster_is_named_if_all_are_of_others() {
         assert!(endpoints.iter().all(|endpoint| error.to_string().contains(endpoint)), "{error}");
         assert!(shown(&error).contains("backup"), "{error}");
     }
+    let waiter = request("order", "b");
+    let listen = SubscribeRequest::new(waiter.name, waiter.hold);
+    let error = backend.subscribe(&listen).await.map(|_| ()).unwrap_err();
+    assert_eq!(error.kind(), BackendErrorKind::Configuration, "{error}");
+    assert!(error.to_string().contains("belongs to another cluster than"), "{error}");
 }
 
 /// The server behind an address is replaced while the client runs.
