@@ -4,7 +4,6 @@
 use std::{
     collections::HashMap,
     future::poll_fn,
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
     time::Duration,
@@ -188,9 +187,8 @@ impl Doubts {
     fn poll_late(&self, late: &Arc<Requests>, key: &Key, context: &mut Context<'_>) -> Poll<()> {
         let mut round = late.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(requests) = round.as_mut() else { return Poll::Ready(()) };
-        // If a member panics, nobody waits for the others any more.
-        let polled = catch_unwind(AssertUnwindSafe(|| requests.poll(context)));
-        let pending = polled.map_or_else(|_| MemberSet::default(), |()| requests.pending());
+        requests.poll(context);
+        let pending = requests.pending();
         let stuck = requests.unsure().without(pending);
         if pending.is_empty() {
             *round = None;
@@ -404,9 +402,10 @@ mod tests {
         }
     }
 
-    /// The requests at the other members end with it.
+    /// The other members are still waited for.
     #[tokio::test(start_paused = true)]
-    async fn a_member_that_panics_late_leaves_its_round_in_doubt() {
+    async fn a_member_that_panics_late_is_in_doubt_alone() {
+        const SECOND: Duration = Duration::from_secs(1);
         let (doubts, name) = (Arc::new(Doubts::default()), LockName::new("a").unwrap());
         let hold = HoldId::unique("a:1");
         let members: Arc<[_]> = (0..3)
@@ -416,21 +415,25 @@ mod tests {
                 Arc::new(member)
             })
             .collect();
-        let late = MemberSet::of(1).with(MemberSet::of(2));
-        let mut round = Round::new(&members, late, About::Holds, |at, _| async move {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            assert_eq!(at, 1, "the member panics on purpose");
-            std::future::pending().await
-        });
-        round.until(|_| true).await;
-        doubts.finish(&name, &hold, Duration::ZERO, (round, Fate::IsGivenBack));
+        let [second, third] = [1, 2].map(MemberSet::of);
+        let round = |late| {
+            Round::new(&members, late, About::Holds, |at, _| async move {
+                tokio::time::sleep(SECOND / 2).await;
+                assert_eq!(at, 1, "the member panics on purpose");
+                tokio::time::sleep(SECOND).await;
+                Ok(AcquireOutcome::Held { remaining: None })
+            })
+        };
+        let mut late = round(second.with(third));
+        late.until(|_| true).await;
+        doubts.finish(&name, &hold, Duration::ZERO, (late, Fate::IsGivenBack));
         let (leaving, doubtful) = doubts.leaving(&name, &hold);
-        assert_eq!((leaving.members(), doubtful), (late, MemberSet::default()));
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        let left = leaving.left(1, Duration::from_secs(1)).await;
-        assert!(left.unwrap_err().is_outcome_unknown());
-        let (leaving, doubtful) = doubts.leaving(&name, &hold);
-        assert_eq!((leaving.members(), doubtful), (MemberSet::default(), late));
+        assert_eq!((leaving.members(), doubtful), (second.with(third), MemberSet::default()));
+        tokio::time::sleep(SECOND).await;
+        assert_eq!(leaving.members(), second);
+        let (_, doubtful) = doubts.leaving(&name, &hold);
+        assert_eq!(doubtful, third);
+        leaving.left(1, SECOND).await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]

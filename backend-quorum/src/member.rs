@@ -2,10 +2,12 @@
 
 use std::{
     fmt,
+    panic::AssertUnwindSafe,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 
+use futures_util::FutureExt;
 use lockcore::{BackendError, BackendErrorKind, backend::Backend};
 use tokio::time::{Instant, timeout};
 
@@ -134,13 +136,17 @@ impl Member {
 
     /// Waits for an answer about something other than holds, for as long as it may take. It says
     /// nothing about the health of the member: a store may well have the holds and, say, take no
-    /// subscriptions.
+    /// subscriptions. A panic is a failure of this member alone.
     pub(crate) async fn other_answer<T>(
         &self,
         call: impl Future<Output = Result<T, BackendError>>,
     ) -> Result<T, BackendError> {
-        let answer = timeout(self.patience, call).await;
-        answer.unwrap_or_else(|_| Err(no_answer(self.patience)))
+        let call = AssertUnwindSafe(call).catch_unwind();
+        match timeout(self.patience, call).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Err(panicked()),
+            Err(_) => Err(no_answer(self.patience)),
+        }
     }
 
     /// Waits for an answer about holds, for as long as it may take, and notes how well the member
@@ -237,6 +243,10 @@ impl fmt::Debug for Member {
             .field("health", &self.health())
             .finish_non_exhaustive()
     }
+}
+
+fn panicked() -> BackendError {
+    BackendError::new(BackendErrorKind::Unavailable, "its backend panicked").maybe_applied()
 }
 
 pub(crate) fn no_answer(after: Duration) -> BackendError {

@@ -1,14 +1,23 @@
 //! Members that fail, are late, lose replies or never answer.
 
+use std::sync::Arc;
+
 use lockcore::{
-    BackendErrorKind, LockError, Locks,
-    backend::{AcquireOutcome, Backend, ReleaseOutcome, RenewOutcome},
+    BackendError, BackendErrorKind, LockError, Locks,
+    backend::{
+        AcquireOutcome, AcquireRequest, Backend, ReleaseOutcome, RenewOutcome, RenewRequest,
+        async_trait,
+    },
 };
+use lockcore_memory::MemoryBackend;
+use lockcore_quorum::Quorum;
 use lockcore_testkit::{Fault, Op, poll_times};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
-    Bench, LEASE, MEMBER_TIMEOUT, MS, SECOND, enters, name, owner_at, release, renewal, request,
+    Bench, LEASE, MEMBER_TIMEOUT, MS, SECOND, enters,
+    hooked::{Hooked, Hooks},
+    name, owner_at, release, renewal, request,
 };
 
 /// Every fault of the request to one member.
@@ -45,6 +54,60 @@ async fn one_of_three_may_fail_in_any_way_and_in_every_request() {
         }
         let waited = start.elapsed() - 10 * LEASE;
         assert!(waited < SECOND, "{fault:?}: the majority waited for {waited:?}");
+    }
+}
+
+/// The backend of a member, which may panic at every request about holds.
+#[derive(Debug)]
+struct Panics(bool);
+
+impl Panics {
+    fn panic(&self) {
+        assert!(!self.0, "the member panics on purpose");
+    }
+}
+
+#[async_trait]
+impl Hooks for Panics {
+    async fn acquire(&self, _: &AcquireRequest) -> Option<Result<AcquireOutcome, BackendError>> {
+        self.panic();
+        None
+    }
+
+    fn renew(&self, _: &[RenewRequest]) {
+        self.panic();
+    }
+
+    async fn release(&self) {
+        self.panic();
+    }
+}
+
+fn panicking<const N: usize>(members: [bool; N]) -> Quorum {
+    let member = |panics| Hooked::new(MemoryBackend::new(), Arc::new(Panics(panics)));
+    Quorum::new(members.map(member)).unwrap()
+}
+
+/// A member that panics is one that fails. The others keep the lock.
+#[tokio::test(start_paused = true)]
+async fn one_of_three_may_panic_in_every_request() {
+    let locks = Locks::new(panicking([false, true, false]));
+    for _ in 0..3 {
+        let guard = locks.lock("a").acquire().await.unwrap();
+        sleep(LEASE).await;
+        assert!(guard.is_held(), "it was not renewed");
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_majority_that_panics_is_a_clear_error() {
+    let quorum = panicking([true, false, true]);
+    let error = quorum.acquire(&request("a:1")).await.unwrap_err();
+    assert!(error.is_retryable() && error.is_outcome_unknown(), "{error:?}");
+    let text = error.to_string();
+    for part in ["store 1: its backend panicked", "store 3: its backend panicked"] {
+        assert!(text.contains(part), "`{part}` is missing: {text}");
     }
 }
 
@@ -344,13 +407,13 @@ async fn an_acquire_that_is_dropped_at_any_await_is_undone_by_its_release() {
 async fn a_takeover_without_a_majority_is_undone() {
     let bench = Bench::new(3);
     let named = |id| lockcore::backend::HoldId::named("job", id);
-    let ask = |id| lockcore::backend::AcquireRequest::new(name(), named(id), LEASE);
+    let ask = |id| AcquireRequest::new(name(), named(id), LEASE);
     let first = bench.quorum.acquire(&ask("c:1")).await.unwrap().token().unwrap();
     for member in [0, 1] {
         bench.faults[member].next(Op::Acquire, Fault::LostRequest);
     }
     bench.quorum.acquire(&ask("c:2")).await.unwrap_err();
-    let renewal = lockcore::backend::RenewRequest::new(name(), named("c:1"), LEASE);
+    let renewal = RenewRequest::new(name(), named("c:1"), LEASE);
     let renewed = bench.quorum.renew(&[renewal]).await.unwrap();
     assert!(matches!(renewed.as_slice(), [RenewOutcome::Renewed]), "{renewed:?}");
     let second = bench.quorum.acquire(&ask("c:3")).await.unwrap().token().unwrap();

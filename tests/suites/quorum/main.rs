@@ -12,6 +12,8 @@ mod contention;
 mod critical;
 mod directory;
 mod faults;
+#[path = "../hooked.rs"]
+mod hooked;
 mod late;
 #[path = "../log.rs"]
 mod log;
