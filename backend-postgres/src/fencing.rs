@@ -46,7 +46,7 @@ pub const STALE_TOKEN: &str = "LC001";
 /// Each name that was ever checked keeps one row in the table `fence` of the schema, and so does
 /// one whose named writer was replaced by a later one while a reader was beside it.
 /// [`forget`](Self::forget) it with the data that it belongs to: the next check is then a first
-/// one, unless a reader is left whose token is earlier than the row's.
+/// one.
 ///
 /// # Examples
 /// ```
@@ -147,9 +147,10 @@ impl Fence {
     /// a check, the transaction may be idle for [30 s](Self::idle_limit). It needs the isolation
     /// level `READ COMMITTED`.
     ///
-    /// Nothing is deleted while there is a reader with a token before the last one that was
-    /// checked, nor some seconds after its lease has ended without a release: until then, it would
-    /// let in whoever had the lock in between. Call this again after that.
+    /// Returns `false` if it is still known, because there is a reader with an earlier token: a
+    /// first check beside it would let in whoever had the lock in between. A reader whose lease has
+    /// ended without a release counts until a client has swept it away, usually within some
+    /// seconds. Call this again later.
     ///
     /// # Errors
     /// Any error of the database.
@@ -157,12 +158,13 @@ impl Fence {
         &self,
         transaction: &C,
         name: &LockName,
-    ) -> Result<(), tokio_postgres::Error> {
+    ) -> Result<bool, tokio_postgres::Error> {
         let sql = self.schema.sql(&match self.idle_limit {
             Some(limit) => format!("SELECT lockcore.forget_fence($1, {limit})"),
             None => "SELECT lockcore.forget_fence($1)".to_owned(),
         });
-        transaction.query_typed(&sql, &[(&name.as_str(), Type::TEXT)]).await.map(drop)
+        let rows = transaction.query_typed(&sql, &[(&name.as_str(), Type::TEXT)]).await?;
+        rows.first().map_or(Ok(false), |row| row.try_get(0))
     }
 }
 

@@ -105,10 +105,10 @@ BEGIN
             HINT = 'Stop the work that the lock protected, and acquire it again.';
 END $$;
 
--- Deletes what is known about the holders of a lock, together with the data behind it. It waits for
--- the fenced transactions before it, and nobody is granted the lock before this one ends, except
--- readers beside readers.
-CREATE FUNCTION lockcore.forget_fence(p_name text, p_idle integer DEFAULT 30000) RETURNS void
+-- Deletes what is known about the holders of a lock, together with the data behind it, and answers
+-- whether nothing is known any more. It waits for the fenced transactions before it, and nobody is
+-- granted the lock before this one ends, except readers beside readers.
+CREATE FUNCTION lockcore.forget_fence(p_name text, p_idle integer DEFAULT 30000) RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM lockcore.share_fence(p_name, p_idle);
@@ -123,4 +123,5 @@ BEGIN
         SELECT FROM lockcore.hold AS held
             WHERE held.name = p_name AND held.mode = 3 AND held.token < known.token
     );
+    RETURN FOUND;
 END $$;

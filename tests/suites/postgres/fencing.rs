@@ -307,13 +307,14 @@ async fn a_writer_that_took_over_a_hold_with_a_reader_beside_it_is_fenced_like_t
         let ((fence, account), mut other) = (fence(), session(&server).await);
         let forget = async |client: &mut Client| {
             let transaction = client.transaction().await.unwrap();
-            fence.forget(&transaction, &account).await.unwrap();
+            let is_forgotten = fence.forget(&transaction, &account).await.unwrap();
             transaction.commit().await.unwrap();
+            is_forgotten
         };
         if !matches!(forgotten, Never) {
             writes(&mut client, second).await.unwrap();
             if matches!(forgotten, Before) {
-                forget(&mut other).await;
+                assert!(!forget(&mut other).await, "the reader beside the first writer is there");
             }
             backend.release(&write("second").release()).await.unwrap();
         } else if was_checked {
@@ -361,7 +362,8 @@ async fn a_forgetting_takes_no_older_reader_for_ended() {
         let end = "UPDATE lockcore.hold SET until = clock_timestamp() - interval '1 s'
                    WHERE mode = 3";
         transaction.execute(end, &[]).await.unwrap();
-        fence.forget(&transaction, &account).await.unwrap();
+        let is_forgotten = fence.forget(&transaction, &account).await.unwrap();
+        assert_eq!(is_forgotten, is_released);
         let count = "SELECT count(*) FROM lockcore.fence";
         let count: i64 = transaction.query_one(count, &[]).await.unwrap().get(0);
         assert_eq!(count, rows);
@@ -380,7 +382,7 @@ async fn of_a_first_check_and_a_forgetting_the_second_waits_for_the_first() {
         let transaction = client.transaction().await.unwrap();
         match checks_first {
             true => fence.check(&transaction, &name, token).await.unwrap(),
-            false => fence.forget(&transaction, &name).await.unwrap(),
+            false => assert!(fence.forget(&transaction, &name).await.unwrap()),
         }
         let second = tokio::spawn({
             let (fence, name, mut client) = (fence.clone(), name, session(&server).await);
@@ -389,7 +391,7 @@ async fn of_a_first_check_and_a_forgetting_the_second_waits_for_the_first() {
                     return writes(&mut client, token).await.unwrap();
                 }
                 let transaction = client.transaction().await.unwrap();
-                fence.forget(&transaction, &name).await.unwrap();
+                assert!(fence.forget(&transaction, &name).await.unwrap());
                 transaction.commit().await.unwrap();
             }
         });

@@ -54,13 +54,19 @@ async fn waiters_go_on_waiting_and_others_do_not_wait() {
     let (locks, unconcerned) = (Locks::new(backend), Locks::new(connect(&server).await));
     let waiting = [locks.lock("account"), locks.fair_lock("turn")]
         .map(|lock| tokio::spawn(async move { lock.acquire().await }));
-    // The rounds of a client that does not wait show how busy the machine is.
-    let (slow, usual) = tokio::join!(
-        slow_rounds(&locks, "other", STALL),
-        slow_rounds(&unconcerned, "unconcerned", STALL)
-    );
-    let rounds = STALL.as_millis() / SLOW.as_millis();
-    assert!((usual.len() as u128) < rounds / 4, "the others wait as well: {usual:?}");
+    let most = STALL.as_millis() / SLOW.as_millis() / 4;
+    let mut attempts = 0..3;
+    let (slow, usual) = loop {
+        // The rounds of a client that does not wait show how busy the machine is.
+        let (slow, usual) = tokio::join!(
+            slow_rounds(&locks, "other", STALL),
+            slow_rounds(&unconcerned, "unconcerned", STALL)
+        );
+        if (usual.len() as u128) < most {
+            break (slow, usual);
+        }
+        assert!(attempts.next().is_some(), "the others wait as well: {usual:?}");
+    };
     assert!(slow.len() < usual.len() + 2, "{slow:?}, and without a stalled writer {usual:?}");
     assert!(waiting.iter().all(|waiting| !waiting.is_finished()), "{waiting:?}");
     for stalled in [account, turn] {
