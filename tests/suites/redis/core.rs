@@ -129,7 +129,7 @@ async fn an_acquisition_whose_grant_came_too_late_asks_again() {
     let named = locks.lock("named").owned_by(&Owner::named("job-17"));
     for lock in [locks.lock("plain"), locks.fair_lock("fair"), named] {
         lock.acquire().await.unwrap().release().await.unwrap();
-        let _: String = server.query(&["CLIENT", "PAUSE", "3500", "WRITE"]).await;
+        let _: String = server.query(&["CLIENT", "PAUSE", "4000", "WRITE"]).await;
         let guard = soon("the lock", lock.lease(LEASE).acquire()).await;
         let guard = guard.expect("nothing was lost: it was never held");
         assert!(guard.is_held());

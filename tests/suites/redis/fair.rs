@@ -381,7 +381,10 @@ async fn those_who_wait_are_reported_in_their_order() {
 #[tokio::test]
 async fn the_next_one_learns_that_the_hold_before_him_is_a_short_one() {
     let server = RedisServer::start();
-    let clients = [locks(&server).await, locks(&server).await];
+    // A waiter that hears nothing asks again after a third of it.
+    let patient =
+        async || builder(&server).await.queue_timeout(Duration::from_secs(30)).build().unwrap();
+    let clients = [patient().await, patient().await];
     let held = clients[0].fair_lock("fair").acquire().await.unwrap();
     let short =
         tokio::spawn(clients[0].fair_lock("fair").lease(Duration::from_millis(200)).acquire());

@@ -9,24 +9,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Measures until something takes less than `limit`, five times at most: the machine may be busy
-/// with something else, but not each time.
-pub(crate) async fn once_within(
-    limit: Duration,
-    what: &str,
-    mut measure: impl AsyncFnMut() -> Duration,
-) {
-    let mut times = Vec::new();
-    while times.len() < 5 {
-        let time = measure().await;
-        if time < limit {
-            return;
-        }
-        times.push(time);
-    }
-    panic!("{what}: not within {limit:?}, but {times:?}");
-}
-
 /// Measures five times. The median must be less than `limit`, and each time less than 2 s more.
 pub(crate) async fn mostly_within(
     limit: Duration,
