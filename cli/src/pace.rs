@@ -12,8 +12,8 @@ pub(crate) const DEFAULT_RATE: u32 = 100;
 /// The common help text of these options.
 pub(crate) const RATE_HELP: &str = "\
 Asks the store at most so often in a second, for a page of names or for the state of a name; a page
-counts for 4 to 20, by the names in it. The default is a small load for Redis itself, and 10,000 names
-take more than two minutes then. With 0 there is no limit.";
+counts for 4 to 20, by the names in it. The default is a small load for Redis itself; with it, 10,000
+names take more than two minutes. With 0 there is no limit.";
 
 /// How long to wait for a store that does not answer.
 const LONGEST_ANSWER: Duration = Duration::from_secs(5);
