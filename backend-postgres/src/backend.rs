@@ -152,7 +152,7 @@ impl PostgresBackend {
         };
         let pulse = channel(&[schema.name(), "pulse"]);
         let (listener, progress) =
-            WakeupListener::start(wakeups, first.clone(), pulse, response_timeout);
+            WakeupListener::start(wakeups, schema.clone(), first.clone(), pulse, response_timeout);
         let sweeper = keep_swept(first, calls.clone(), settings.sweep_interval);
         let sweeper = tokio::spawn(sweeper);
         let inner =

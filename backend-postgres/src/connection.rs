@@ -34,6 +34,7 @@ use crate::{
     error,
     past::Past,
     schema::Schema,
+    session::Session,
     target::{Opened, Target},
 };
 
@@ -431,15 +432,6 @@ pub(crate) enum Path {
     Pooled,
 }
 
-/// A session at the server.
-#[derive(Debug)]
-struct Session {
-    process: i32,
-    /// When it began, in microseconds, because process ids are reused.
-    began: i64,
-    application: String,
-}
-
 /// The answers of the server to a new connection.
 struct Prepared {
     /// Set if the session that was lost has ended.
@@ -512,20 +504,21 @@ impl Keeper {
             Path::Direct(often) => (often.as_slice(), true),
             Path::Pooled => (&[][..], false),
         };
+        let of_connecting = |error| self.of_connecting(error);
         let ended = async {
             match &self.lost {
-                Some(lost) => self.end(lost, client).await,
+                Some(lost) => lost.end(client, &self.schema).await.map_err(of_connecting),
                 None => Ok(true),
             }
         };
         let session = async {
             match has_session {
-                true => self.session(client).await.map(Some),
+                true => Session::of(client, &self.schema).await.map(Some).map_err(of_connecting),
                 false => Ok(None),
             }
         };
         let prepared = try_join_all(often.iter().map(|sql| client.prepare(sql)));
-        let prepared = prepared.map_err(|error| self.of_connecting(error));
+        let prepared = prepared.map_err(of_connecting);
         // Statements are prepared first: until the end, the server shows that this session is being
         // opened, and not that it serves requests.
         let (prepared, has_ended, time, session) =
@@ -548,32 +541,6 @@ impl Keeper {
         let of_connecting = |error| self.of_connecting(error);
         let sql = self.schema.sql("SELECT lockcore.clock() FROM lockcore.raise_tokens_to_clock()");
         let row = client.query_typed_one(&sql, &[]).await.map_err(of_connecting)?;
-        row.try_get(0).map_err(of_connecting)
-    }
-
-    async fn session(&self, client: &Client) -> Result<(Session, String), BackendError> {
-        let of_connecting = |error| self.of_connecting(error);
-        let sql = self.schema.sql("SELECT * FROM lockcore.session()");
-        let row = client.query_typed_one(&sql, &[]).await.map_err(of_connecting)?;
-        let session = Session {
-            process: row.try_get(0).map_err(of_connecting)?,
-            began: row.try_get(1).map_err(of_connecting)?,
-            application: row.try_get(2).map_err(of_connecting)?,
-        };
-        Ok((session, row.try_get(3).map_err(of_connecting)?))
-    }
-
-    /// Ends a session that was lost. The server may not have heard of that. Returns `false` if it
-    /// still carries out a request.
-    async fn end(&self, lost: &Session, client: &Client) -> Result<bool, BackendError> {
-        let of_connecting = |error| self.of_connecting(error);
-        let sql = self.schema.sql("SELECT lockcore.end_session($1, $2, $3)");
-        let parameters: [Parameter<'_>; 3] = [
-            (&lost.process, Type::INT4),
-            (&lost.began, Type::INT8),
-            (&lost.application, Type::TEXT),
-        ];
-        let row = client.query_typed_one(&sql, &parameters).await.map_err(of_connecting)?;
         row.try_get(0).map_err(of_connecting)
     }
 

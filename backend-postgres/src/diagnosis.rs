@@ -35,7 +35,8 @@ const ARRIVAL: Duration = Duration::from_secs(1);
 
 const SETTINGS: &str = "SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), \
     current_setting('default_transaction_read_only'), current_setting('fsync'), \
-    current_setting('full_page_writes'), current_setting('server_version')";
+    current_setting('full_page_writes'), current_setting('server_version'), \
+    current_setting('default_transaction_isolation')";
 
 /// Without the right to see the sessions of others, `pg_stat_activity` does not show their kind,
 /// but `pg_stat_database` still shows their number.
@@ -61,6 +62,13 @@ const FENCES: &str = "SELECT count(*), \
     coalesce(string_agg(pid::text, ', ' ORDER BY pid), '') FROM pg_stat_activity \
     WHERE datname = current_database() AND state LIKE 'idle in transaction%' \
     AND state_change < clock_timestamp() - interval '5 s' AND pid IN (SELECT pid FROM pg_locks \
+        WHERE locktype = 'advisory' AND classid = 1819239277 AND granted)";
+
+/// Transactions with a fence that were prepared for a second phase. They belong to no session.
+const PREPARED: &str = "SELECT count(*), \
+    coalesce(string_agg(quote_literal(gid), ', ' ORDER BY gid), '') FROM pg_prepared_xacts \
+    WHERE database = current_database() AND prepared < clock_timestamp() - interval '5 s' \
+    AND '-1/' || transaction::text IN (SELECT virtualtransaction FROM pg_locks \
         WHERE locktype = 'advisory' AND classid = 1819239277 AND granted)";
 
 const UNLOGGED: &str = "SELECT count(*), coalesce(string_agg(relname, ', ' ORDER BY relname), '') \
@@ -241,6 +249,15 @@ impl Session {
                 "set it to off for the role of the locks",
             );
         }
+        let isolation = text(6)?;
+        if isolation != "read committed" {
+            self.problem(
+                "isolation",
+                format!("{address} has default_transaction_isolation {isolation}"),
+                "no lock can be acquired",
+                "set it to 'read committed' for the role of the locks",
+            );
+        }
         for (at, name) in [(3, "fsync"), (4, "full_page_writes")] {
             if text(at)? == "off" {
                 self.problem(
@@ -403,6 +420,23 @@ impl Session {
                 "the locks whose tokens they have checked are granted to nobody",
                 "end the sessions (pg_terminate_backend), keep fenced transactions short, and keep \
                  their limit (Fence::idle_limit)",
+            );
+        }
+        let row = match self.ask(PREPARED, None).await? {
+            Ok(row) => row,
+            Err(error) => {
+                self.refused("fences", "prepared transactions", &error);
+                return Ok(());
+            }
+        };
+        let (count, names) = (field::<i64>(&row, 0)?, field::<String>(&row, 1)?);
+        if count > 0 {
+            self.problem(
+                "fences",
+                format!("{} has {count} prepared transactions with a fence: {names}", self.address),
+                "the locks whose tokens they have checked are granted to nobody, also after a \
+                 restart of the server",
+                "COMMIT PREPARED or ROLLBACK PREPARED them, and prepare no fenced transactions",
             );
         }
         Ok(())

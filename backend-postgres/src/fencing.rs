@@ -38,6 +38,9 @@ pub const STALE_TOKEN: &str = "LC001";
 ///   which the database does not see. An earlier one of these tasks is rejected as soon as a later
 ///   one has called `check`.
 /// - Semaphores, and a quorum with the database as a member, cannot be checked.
+/// - The name is that of the [guard](lockcore::LockGuard::name), which contains the namespace, and
+///   the token is one of the same lock: a later token of another lock turns the holder away.
+/// - A check in a savepoint ends when that is rolled back.
 ///
 /// If two transactions call `check` at the same time, the second one waits for the first to end. A
 /// transaction that checks several names checks them in the order of their names, so that no two of

@@ -20,6 +20,7 @@ mod past;
 mod places;
 mod renewal;
 mod schema;
+mod session;
 mod sweep;
 mod target;
 #[cfg(feature = "tls")]

@@ -41,6 +41,10 @@ const TABLE: &str = "CREATE TABLE IF NOT EXISTS lockcore.migration (\n    \
 /// The oldest version of PostgreSQL that works, as a server version number.
 pub(crate) const OLDEST: i32 = 130_000;
 
+/// Begins a migration. Nothing in it is to be looked for in the schemas of others.
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED;\n\
+                     SET LOCAL search_path = pg_catalog, pg_temp;\n";
+
 /// Excludes concurrent migrations until the end of the transaction.
 const ENTER: &str = "SELECT pg_advisory_xact_lock(1819239276, 1)";
 
@@ -83,7 +87,7 @@ impl Schema {
     /// transaction, and without what is there already.
     pub(crate) fn script(&self) -> String {
         let name = &self.name;
-        let mut script = format!("BEGIN ISOLATION LEVEL READ COMMITTED;\n{ENTER};\n");
+        let mut script = format!("{BEGIN}{ENTER};\n");
         script.push_str(&format!(
             "DO $step$ BEGIN\nIF to_regnamespace('\"{name}\"') IS NULL THEN\n    \
              CREATE SCHEMA \"{name}\";\nEND IF;\nEND $step$;\n"
@@ -140,7 +144,7 @@ impl Schema {
         let doing = format!("migrating the schema `{self}`");
         let failed = |error| error::of_migration(error, &doing, address);
         // In one transaction: if anything fails, everything is as before.
-        client.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED").await.map_err(failed)?;
+        client.batch_execute(BEGIN).await.map_err(failed)?;
         client.batch_execute(ENTER).await.map_err(failed)?;
         // Another client may have done it meanwhile.
         let version = self.version(client, address).await?;
@@ -191,8 +195,17 @@ impl Schema {
     async fn check_server(&self, client: &Client, address: &str) -> Result<(), BackendError> {
         let failed = |error| error::of_connecting(error, address);
         let sql = "SELECT current_setting('server_version_num')::integer, \
-                   current_setting('server_version'), current_setting('server_encoding')";
+                   current_setting('server_version'), current_setting('server_encoding'), \
+                   current_setting('transaction_isolation')";
         let row = client.query_typed_one(sql, &[]).await.map_err(failed)?;
+        let isolation: &str = row.try_get(3).map_err(failed)?;
+        if isolation != "read committed" {
+            return Err(error::configuration(format!(
+                "transactions at {address} have the isolation level {isolation}, and locks need \
+                 read committed; set default_transaction_isolation for the role, or in the \
+                 `options` of the URL"
+            )));
+        }
         let number = row.try_get(0).map_err(failed)?;
         let (version, encoding): (&str, &str) =
             (row.try_get(1).map_err(failed)?, row.try_get(2).map_err(failed)?);
@@ -251,6 +264,18 @@ mod tests {
             assert_eq!(error.kind(), BackendErrorKind::Configuration, "{error}");
             assert!(error.to_string().contains(said), "{error}");
             assert!(error.to_string().contains("db.internal:5432"), "{error}");
+        }
+    }
+
+    /// Otherwise operators and functions of the schemas of others would run in it.
+    #[test]
+    fn every_function_has_its_own_search_path() {
+        for file in MIGRATIONS.concat() {
+            let functions = file.split("CREATE FUNCTION ").skip(1);
+            for function in functions {
+                let (head, _) = function.split_once(" AS $$").unwrap();
+                assert!(head.ends_with(" SET search_path = pg_catalog, pg_temp"), "{head}");
+            }
         }
     }
 

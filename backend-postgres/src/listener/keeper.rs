@@ -21,6 +21,8 @@ use super::{Progress, Shared};
 use crate::{
     connection::{Connection, PING, Parameter},
     error,
+    schema::Schema,
+    session::Session,
     target::{Opened, Target},
 };
 
@@ -46,6 +48,7 @@ pub(super) struct Pulse {
 /// The task behind a [`WakeupListener`](super::WakeupListener).
 pub(super) struct Keeper {
     pub(super) target: Target,
+    pub(super) schema: Schema,
     pub(super) sender: Arc<Connection>,
     pub(super) pulse: Pulse,
     pub(super) response_timeout: Duration,
@@ -53,6 +56,8 @@ pub(super) struct Keeper {
     pub(super) progress: watch::Sender<Progress>,
     /// Set once a message has come.
     pub(super) has_heard: bool,
+    /// The last session. The server keeps it as long as it does not notice that it was lost.
+    pub(super) lost: Option<Session>,
 }
 
 /// Something that goes on while messages are handed on.
@@ -99,11 +104,12 @@ impl Keeper {
 
     /// Connects to the server that the requests go to. If the first one is another, it tries as
     /// many as there are hosts.
-    async fn open(&self) -> Result<(Opened, Inbox), BackendError> {
+    async fn open(&mut self) -> Result<(Opened, Inbox), BackendError> {
         let mut left = self.target.count_of_hosts();
         loop {
             let (sender, mut inbox) = mpsc::unbounded_channel();
             let opened = self.target.open(Some(sender)).await?;
+            self.succeed(&opened.client).await;
             let channel = &self.pulse.channel;
             let listening = self.run(&opened.client, &format!("LISTEN \"{channel}\"")).await;
             let heard = match listening {
@@ -131,6 +137,21 @@ impl Keeper {
                     }
                 }
             }
+        }
+    }
+
+    /// Ends the session before this one, if the server lets it. Whether wake-ups come does not depend
+    /// on that.
+    async fn succeed(&mut self, client: &Client) {
+        let succeeded = async {
+            let (session, _) = Session::of(client, &self.schema).await?;
+            match self.lost.replace(session) {
+                Some(lost) => lost.end(client, &self.schema).await.map(drop),
+                None => Ok(()),
+            }
+        };
+        if let Ok(Err(error)) = tokio::time::timeout(self.response_timeout, succeeded).await {
+            tracing::debug!(%error, "the last session for wake-ups could not be ended");
         }
     }
 

@@ -24,7 +24,7 @@ use tokio_postgres::Notification;
 use uuid::Uuid;
 
 use self::keeper::{Keeper, Pulse};
-use crate::{connection::Connection, error, target::Target};
+use crate::{connection::Connection, error, schema::Schema, target::Target};
 
 /// The most channels in one statement.
 const MOST: usize = 500;
@@ -202,6 +202,7 @@ impl WakeupListener {
     /// `pulse` a channel to which all clients listen.
     pub(crate) fn start(
         target: Target,
+        schema: Schema,
         sender: Arc<Connection>,
         pulse: String,
         response_timeout: Duration,
@@ -211,12 +212,14 @@ impl WakeupListener {
         let (progress, receiver) = watch::channel(Progress::Starting);
         let keeper = Keeper {
             target,
+            schema,
             sender,
             pulse: Pulse { channel: pulse, id: Uuid::new_v4().simple().to_string() },
             response_timeout,
             shared: shared.clone(),
             progress,
             has_heard: false,
+            lost: None,
         };
         let task = tokio::spawn(keeper.keep());
         (Self { shared, task, response_timeout, address }, ListenerProgress(receiver))

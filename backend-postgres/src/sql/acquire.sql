@@ -5,7 +5,7 @@ CREATE FUNCTION lockcore.blocked_until(
     p_name text, p_owner text, p_mode integer, p_within text, p_free bigint, p_permits bigint,
     p_now timestamptz
 ) RETURNS timestamptz
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_until timestamptz;
 BEGIN
@@ -36,7 +36,7 @@ END $$;
 CREATE FUNCTION lockcore.turn_blocked_until(
     p_name text, p_id text, p_owner text, p_mode integer, p_now timestamptz
 ) RETURNS timestamptz
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_first record;
     v_until timestamptz;
@@ -70,7 +70,7 @@ CREATE FUNCTION lockcore.acquire(
     p_request bigint, p_least bigint, p_channel text, p_asked bigint,
     OUT answer integer, OUT number bigint
 )
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_kind integer := (ARRAY[1, 1, 2, 2, 3, 4])[p_mode];
     v_total bigint := 0;
@@ -216,7 +216,7 @@ CREATE FUNCTION lockcore.queue(
     p_name text, p_id text, p_owner text, p_mode integer, p_queue bigint, p_request bigint,
     p_now timestamptz
 ) RETURNS void
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF p_mode NOT IN (2, 4) OR p_mode = 4 AND EXISTS (
         SELECT FROM lockcore.hold WHERE name = p_name AND until > p_now AND mode = 4

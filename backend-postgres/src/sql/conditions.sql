@@ -3,12 +3,12 @@
 -- Stands for a condition where a name is asked for. A lock of the same name does no harm: they wait
 -- for each other's requests, and ids are different anyway.
 CREATE FUNCTION lockcore.both(p_name text, p_condition text) RETURNS text
-LANGUAGE sql IMMUTABLE AS $$
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT p_name || chr(10) || p_condition
 $$;
 
 CREATE FUNCTION lockcore.enter_condition(p_name text, p_condition text) RETURNS timestamptz
-LANGUAGE sql AS $$
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     SELECT lockcore.enter(lockcore.both(p_name, p_condition))
 $$;
 
@@ -18,7 +18,7 @@ CREATE FUNCTION lockcore.join_condition(
     p_name text, p_condition text, p_id text, p_keep bigint, p_asked bigint,
     OUT answer integer, OUT number bigint
 )
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_now timestamptz := lockcore.enter_condition(p_name, p_condition);
 BEGIN
@@ -46,7 +46,7 @@ END $$;
 CREATE FUNCTION lockcore.stay_in_condition(
     p_name text, p_condition text, p_id text, p_keep bigint
 ) RETURNS boolean
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_now timestamptz := lockcore.enter_condition(p_name, p_condition);
 BEGIN
@@ -60,7 +60,7 @@ END $$;
 CREATE FUNCTION lockcore.notify_first(
     p_name text, p_condition text, p_most bigint, p_now timestamptz, p_channel text
 ) RETURNS bigint
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_notified bigint;
 BEGIN
@@ -80,7 +80,7 @@ END $$;
 CREATE FUNCTION lockcore.notify_condition(
     p_name text, p_condition text, p_most bigint, p_channel text
 ) RETURNS bigint
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_now timestamptz := lockcore.enter_condition(p_name, p_condition);
 BEGIN
@@ -92,7 +92,7 @@ END $$;
 CREATE FUNCTION lockcore.leave_condition(
     p_name text, p_condition text, p_id text, p_passes_on boolean, p_channel text
 ) RETURNS boolean
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_now timestamptz := lockcore.enter_condition(p_name, p_condition);
     v_until timestamptz;

@@ -14,7 +14,7 @@ CREATE TABLE lockcore.client (
 -- much as the names in it, however many there are.
 CREATE FUNCTION lockcore.names_in_use(p_after text, p_most bigint)
 RETURNS TABLE (used_name text)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
 BEGIN
@@ -39,7 +39,7 @@ END $$;
 -- Writes the record of a client, which lives for `p_lifetime` microseconds, and deletes a few that
 -- have ended. It waits for nobody but another request for the same record.
 CREATE FUNCTION lockcore.put_client(p_id text, p_record text, p_lifetime bigint) RETURNS void
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_now timestamptz;
 BEGIN
@@ -56,7 +56,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION lockcore.remove_client(p_id text) RETURNS void
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM lockcore.begin_request();
     DELETE FROM lockcore.client WHERE id = p_id;
@@ -66,7 +66,7 @@ END $$;
 -- `p_most`.
 CREATE FUNCTION lockcore.clients(p_after text, p_most bigint)
 RETURNS TABLE (client_id text, client_record text)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
 BEGIN
@@ -80,7 +80,7 @@ END $$;
 -- remaining time in microseconds.
 CREATE FUNCTION lockcore.stored(p_name text)
 RETURNS TABLE (stored_kind text, stored_part text, stored_number bigint, stored_left bigint)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_now timestamptz;
 BEGIN

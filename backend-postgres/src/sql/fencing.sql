@@ -17,7 +17,7 @@
 -- Takes the fence for a grant, and answers whether that was possible. The name was entered. Fenced
 -- transactions are short as a rule, and are waited for, unless others wait for the name meanwhile.
 CREATE FUNCTION lockcore.close_fence(p_name text) RETURNS boolean
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF pg_try_advisory_xact_lock(1819239277, hashtext('lockcore.' || p_name)) THEN
         RETURN true;
@@ -46,7 +46,7 @@ END $$;
 -- the transaction, or for as long as it was told before if that is less: the client may be gone,
 -- and nobody would get the lock. With 0, that stays as it is.
 CREATE FUNCTION lockcore.share_fence(p_name text, p_idle integer) RETURNS void
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_idle numeric := 1000 * extract(
         epoch FROM current_setting('idle_in_transaction_session_timeout')::interval
@@ -68,7 +68,7 @@ END $$;
 -- The row is there from the first check of the name on, or since a named writer that had a reader
 -- beside it was replaced.
 CREATE FUNCTION lockcore.pass_fence(p_name text, p_token bigint) RETURNS void
-LANGUAGE sql AS $$
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     UPDATE lockcore.fence SET token = p_token WHERE name = p_name AND token < p_token
 $$;
 
@@ -77,10 +77,11 @@ $$;
 -- that call it for one name at the same time, the second waits for the first to end.
 --
 -- Raises the error LC001 if `p_token` is old. Before the first check of a name, nobody has noted
--- who has held it: then only a hold that has not ended shows that the token is not old.
+-- who has held it: then only a hold that has not ended shows that the token is not old. A permit
+-- does not show it, because nobody takes it over who is granted the next one.
 CREATE FUNCTION lockcore.fence(p_name text, p_token bigint, p_idle integer DEFAULT 30000)
 RETURNS void
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM lockcore.share_fence(p_name, p_idle);
     UPDATE lockcore.fence SET token = p_token WHERE name = p_name AND token <= p_token;
@@ -90,7 +91,8 @@ BEGIN
     IF NOT EXISTS (SELECT FROM lockcore.fence WHERE name = p_name) AND EXISTS (
         -- Whoever takes the lock over deletes it.
         SELECT FROM lockcore.hold
-            WHERE name = p_name AND token <= p_token AND until > clock_timestamp()
+            WHERE name = p_name AND kind IN (1, 2) AND token <= p_token
+                AND until > clock_timestamp()
     ) THEN
         INSERT INTO lockcore.fence AS known VALUES (p_name, p_token)
             ON CONFLICT (name) DO UPDATE SET token = excluded.token
@@ -98,6 +100,10 @@ BEGIN
         IF FOUND THEN
             RETURN;
         END IF;
+    END IF;
+    IF EXISTS (SELECT FROM lockcore.hold WHERE name = p_name AND kind IN (3, 4)) THEN
+        RAISE EXCEPTION '"%" is a semaphore, and there is no fence for its permits', p_name
+            USING ERRCODE = 'feature_not_supported';
     END IF;
     RAISE EXCEPTION 'the token % of lock "%" is old: its hold has ended, or somebody else has held '
         'the lock since', p_token, p_name
@@ -109,7 +115,7 @@ END $$;
 -- whether nothing is known any more. It waits for the fenced transactions before it, and nobody is
 -- granted the lock before this one ends, except readers beside readers.
 CREATE FUNCTION lockcore.forget_fence(p_name text, p_idle integer DEFAULT 30000) RETURNS boolean
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM lockcore.share_fence(p_name, p_idle);
     -- A first check waits for the row that another one has inserted, and so does this. A check that

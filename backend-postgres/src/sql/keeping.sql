@@ -7,7 +7,7 @@
 -- Answers: 0 it was too early, 1 all is deleted, 2 there may be more. Not more than `p_most` rows
 -- of each table go at once, because other requests of the client wait meanwhile.
 CREATE FUNCTION lockcore.sweep(p_pause bigint, p_most bigint) RETURNS integer
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
     v_passed bigint;
@@ -54,7 +54,7 @@ END $$;
 CREATE FUNCTION lockcore.session(
     OUT process integer, OUT began bigint, OUT application text, OUT server text
 )
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     SELECT concat_ws(' ', system_identifier, oid, 'lockcore.hold'::regclass::oid,
             extract(epoch FROM pg_postmaster_start_time()))
@@ -74,7 +74,7 @@ END $$;
 -- A pooler may have given the session to another client, which has another name.
 CREATE FUNCTION lockcore.end_session(p_process integer, p_began bigint, p_application text)
 RETURNS boolean
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_end timestamptz := clock_timestamp() + interval '2 seconds';
 BEGIN

@@ -9,7 +9,7 @@ CREATE FUNCTION lockcore.change_latch(
     p_name text, p_count bigint, p_id text, p_channel text, p_asked bigint,
     OUT answer integer, OUT number bigint
 )
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_now timestamptz := lockcore.enter(p_name);
 BEGIN
@@ -49,7 +49,7 @@ END $$;
 CREATE FUNCTION lockcore.read_latch(
     p_name text, p_opens boolean, p_channel text, OUT answer integer, OUT number bigint
 )
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_now timestamptz;
 BEGIN

@@ -5,7 +5,7 @@
 CREATE FUNCTION lockcore.permits(
     p_name text, p_most bigint, p_now timestamptz, OUT total bigint, OUT free bigint
 )
-LANGUAGE sql AS $$
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     WITH taken AS (
         SELECT sum(permits) AS permits, min(most) AS most
             FROM lockcore.hold WHERE name = p_name AND until > p_now
@@ -22,7 +22,7 @@ CREATE FUNCTION lockcore.resize(
     p_name text, p_permits bigint, p_only_if_unset boolean, p_channel text,
     OUT answer integer, OUT kind bigint
 )
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_now timestamptz := lockcore.enter(p_name);
 BEGIN

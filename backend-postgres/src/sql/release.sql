@@ -5,7 +5,7 @@
 -- this. The hold takes the place of the waiter, and ends with it.
 CREATE FUNCTION lockcore.grant_directly(p_name text, p_now timestamptz, p_channel text)
 RETURNS boolean
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_first record;
     v_token bigint;
@@ -35,7 +35,7 @@ END $$;
 CREATE FUNCTION lockcore.pass_on(
     p_name text, p_grants boolean, p_now timestamptz, p_channel text
 ) RETURNS boolean
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF p_grants THEN
         IF lockcore.grant_directly(p_name, p_now, p_channel) THEN
@@ -53,7 +53,7 @@ END $$;
 CREATE FUNCTION lockcore.release(
     p_name text, p_id text, p_remaining bigint, p_undo boolean, p_channel text
 ) RETURNS integer
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_now timestamptz := lockcore.enter(p_name);
     v_mode integer;
@@ -97,7 +97,7 @@ END $$;
 
 -- Frees the name, and answers whether it was held. NULL: it is a latch.
 CREATE FUNCTION lockcore.force_release(p_name text, p_channel text) RETURNS boolean
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_now timestamptz := lockcore.enter(p_name);
     v_was_held boolean;
@@ -113,7 +113,7 @@ END $$;
 
 -- Renews a hold, and answers whether it was there.
 CREATE FUNCTION lockcore.renew(p_name text, p_id text, p_lease bigint) RETURNS boolean
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_now timestamptz := lockcore.enter(p_name);
 BEGIN
@@ -127,7 +127,7 @@ END $$;
 -- the other holds from being renewed, and each of them would keep others waiting.
 CREATE FUNCTION lockcore.renew_many(p_names text[], p_ids text[], p_leases bigint[])
 RETURNS boolean[]
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_name text;
     v_entered text[] := '{}';
@@ -173,7 +173,7 @@ CREATE FUNCTION lockcore.inspect(p_name text) RETURNS TABLE (
     what integer, owner text, mode integer, count bigint, permits bigint, most bigint,
     remaining bigint
 )
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     v_now timestamptz;

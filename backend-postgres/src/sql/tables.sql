@@ -3,6 +3,10 @@
 --
 -- These files are written for the schema `lockcore`. For another one, each `lockcore.` is replaced.
 --
+-- Each function has a search path of its own. With that of the session, an operator that somebody
+-- else has created in another schema could be taken for one of PostgreSQL's, and would run with the
+-- rights of whoever uses a lock.
+--
 -- Kinds: 1 exclusive and fair locks, 2 read-write locks, 3 permits, 4 plain permits, 5 latches.
 -- Modes: 1 exclusive, 2 fair, 3 read, 4 write, 5 permits, 6 plain permits.
 --
@@ -85,11 +89,13 @@ CREATE TABLE lockcore.fence (
     token bigint NOT NULL
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
--- When rows that have ended were deleted last.
+-- When rows that have ended were deleted last. This and `server` have one row. They have a key because
+-- PostgreSQL refuses to update a table without one once it is published.
 CREATE TABLE lockcore.swept (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
     at timestamptz NOT NULL
 );
-INSERT INTO lockcore.swept VALUES ('-infinity');
+INSERT INTO lockcore.swept (at) VALUES ('-infinity');
 
 -- The last token of each name whose tokens were proposed, as long as the sequence may be behind it.
 CREATE TABLE lockcore.proposed (
@@ -102,9 +108,12 @@ CREATE SEQUENCE lockcore.token AS bigint INCREMENT BY 64;
 
 -- Where the sequence was raised last, and to what: see `follow_server`.
 CREATE TABLE lockcore.server (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
     started timestamptz NOT NULL,
     database oid NOT NULL,
     sequence oid NOT NULL,
+    -- The file of this table.
+    file oid NOT NULL,
     raised bigint NOT NULL
 );
-INSERT INTO lockcore.server VALUES ('-infinity', 0, 0, 0);
+INSERT INTO lockcore.server VALUES (true, '-infinity', 0, 0, 0, 0);

@@ -171,15 +171,57 @@ async fn a_role_whose_transactions_are_read_only_is_not_said_to_meet_a_replica()
 #[tokio::test]
 async fn another_isolation_level_is_refused_without_effect() {
     let server = PostgresServer::start();
-    drop(connect(&server).await);
+    let backend = connect(&server).await;
     server
         .query("ALTER DATABASE postgres SET default_transaction_isolation = 'repeatable read'")
         .await;
-    let backend = connect(&server).await;
-    let error = backend.acquire(&request("order", "a")).await.unwrap_err();
+    // New sessions have it.
+    let (ended, order) = (sessions(&server).await, request("order", "a"));
+    server
+        .query(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()",
+        )
+        .await;
+    until("other sessions", async || {
+        let all = sessions(&server).await;
+        all.len() >= ended.len() && all.iter().all(|session| !ended.contains(session))
+    })
+    .await;
+    let error = backend.acquire(&order).await.unwrap_err();
     assert_eq!(error.kind(), BackendErrorKind::Configuration, "{error}");
     assert!(!error.is_outcome_unknown() && error.to_string().contains("READ COMMITTED"), "{error}");
     assert!(!is_held(&backend, "order").await);
+    let diagnosis = backend.diagnose().await.unwrap();
+    assert!(diagnosis.findings().iter().any(|found| found.id() == "isolation"), "{diagnosis:?}");
+}
+
+/// With a schema and without one.
+#[tokio::test]
+async fn nobody_connects_in_another_isolation_level() {
+    let server = PostgresServer::start();
+    for level in ["repeatable read", "serializable"] {
+        for has_schema in [false, true] {
+            let reset = "ALTER DATABASE postgres RESET default_transaction_isolation";
+            if has_schema {
+                server.query(reset).await;
+                drop(connect(&server).await);
+            } else {
+                server.query("DROP SCHEMA IF EXISTS lockcore CASCADE").await;
+            }
+            let set = "ALTER DATABASE postgres SET default_transaction_isolation =";
+            server.query(&format!("{set} '{level}'")).await;
+            let error = PostgresBackend::connect(server.url()).await.unwrap_err();
+            assert_eq!(error.kind(), BackendErrorKind::Configuration, "{error}");
+            for part in [server.address().as_str(), level, "default_transaction_isolation"] {
+                assert!(error.to_string().contains(part), "{part}: {error}");
+            }
+        }
+    }
+}
+
+/// The processes of the sessions of clients of locks.
+async fn sessions(server: &PostgresServer) -> Vec<Vec<String>> {
+    server.query("SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'lockcore %'").await
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lockcore::{
-    FencingToken, LockName, Mode,
+    FencingToken, LockName, Locks, Mode,
     backend::{
         AcquireOutcome, AcquireRequest, Backend, HoldId, ReleaseOutcome, SubscribeRequest, Wakeup,
     },
@@ -337,6 +337,16 @@ async fn a_writer_that_took_over_a_hold_with_a_reader_beside_it_is_fenced_like_t
         }
         writes(&mut client, reading).await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn permits_have_no_fence() {
+    let server = server().await;
+    let (backend, mut client) = (connect(&server).await, session(&server).await);
+    let locks = Locks::new(backend);
+    let permit = locks.semaphore("account", 1).acquire().await.unwrap();
+    let error = writes(&mut client, permit.token()).await.unwrap_err();
+    assert!(!is_stale_token(&error) && format!("{error:?}").contains("semaphore"), "{error:?}");
 }
 
 /// A renewal of it may be about to be committed.

@@ -27,7 +27,7 @@ async fn answer_to(server: &PostgresServer, asked: &str) -> String {
 async fn take_for_late(server: &PostgresServer, rule: &str) {
     let sql = format!(
         "CREATE OR REPLACE FUNCTION lockcore.is_late(p_asked bigint, p_now timestamptz)
-            RETURNS boolean LANGUAGE sql AS $$ SELECT {rule} $$"
+            RETURNS boolean LANGUAGE sql SET search_path = public AS $$ SELECT {rule} $$"
     );
     server.query(&sql).await;
 }

@@ -37,6 +37,26 @@ async fn holds_outlast_a_restart_of_the_server_and_waiters_go_on() {
     assert!(intact_for <= start.elapsed(), "its files could be others: {intact_for:?}");
 }
 
+/// The server does not notice that, and would keep them for minutes or hours.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_session_is_left_of_connections_that_break() {
+    let server = PostgresServer::start();
+    let proxy = PostgresProxy::before(&server).await;
+    let backend = PostgresBackend::connect(proxy.url()).await.unwrap();
+    let usual = connections(&server).await;
+    for round in 0..5 {
+        let heard = backend.channels_in_use();
+        proxy.cut();
+        until("the end of the old sessions", async || {
+            backend.acquire(&request("order", "a")).await.is_ok()
+                && backend.channels_in_use() >= heard
+                && connections(&server).await <= usual
+        })
+        .await;
+        enters(&backend, &request(&format!("order:{round}"), "a")).await;
+    }
+}
+
 /// A release need not survive a crash, but a hold that it grants must: its owner is told at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hold_that_a_release_has_granted_outlasts_a_crash() {

@@ -170,7 +170,8 @@ async fn before_entering(server: &PostgresServer, statement: &str) {
     server
         .query(&format!(
             "ALTER FUNCTION lockcore.enter(text) RENAME TO enter_silently;
-             CREATE FUNCTION lockcore.enter(name text) RETURNS timestamptz LANGUAGE plpgsql AS $$
+             CREATE FUNCTION lockcore.enter(name text) RETURNS timestamptz
+             LANGUAGE plpgsql SET search_path = public AS $$
              BEGIN
                  {statement};
                  RETURN lockcore.enter_silently(name);

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use lockcore::{BackendErrorKind, backend::Backend};
-use lockcore_postgres::PostgresBackend;
+use lockcore::{BackendErrorKind, Locks, Mode, backend::Backend};
+use lockcore_postgres::{Fence, PostgresBackend};
 use lockcore_testkit::PostgresServer;
 
-use crate::support::{connect, enters, is_held, request};
+use crate::support::{connect, enters, is_held, request, session};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn several_clients_make_the_schema_at_once() {
@@ -99,6 +99,55 @@ async fn what_has_ended_is_deleted() {
         server.query(left).await.is_empty()
     })
     .await;
+}
+
+/// PostgreSQL refuses to update published tables that have no key.
+#[tokio::test]
+async fn all_tables_may_be_published() {
+    let mut server = PostgresServer::start();
+    server.query("CREATE PUBLICATION everything FOR ALL TABLES").await;
+    let backend = connect(&server).await;
+    enters(&backend, &request("order", "a")).await;
+    crate::support::until("a sweep", || async {
+        server.query("SELECT FROM lockcore.swept WHERE at > '-infinity'").await.len() == 1
+    })
+    .await;
+    server.restart();
+    let backend = connect(&server).await;
+    backend.release(&request("order", "a").release()).await.unwrap();
+    enters(&backend, &request("order", "b")).await;
+}
+
+/// Whoever may create operators must not be able to run code as the users of locks, or to change
+/// what the functions do.
+#[tokio::test]
+async fn operators_of_others_are_not_called() {
+    let server = PostgresServer::start();
+    let hostile = "
+        CREATE FUNCTION public.wrong(numeric, text) RETURNS text
+            LANGUAGE plpgsql AS $$ BEGIN RAISE 'a foreign operator was called'; END $$;
+        CREATE FUNCTION public.wrong(bigint, interval) RETURNS interval
+            LANGUAGE plpgsql AS $$ BEGIN RAISE 'a foreign operator was called'; END $$;
+        CREATE FUNCTION public.wrong(integer, numeric) RETURNS numeric
+            LANGUAGE plpgsql AS $$ BEGIN RAISE 'a foreign operator was called'; END $$;
+        CREATE OPERATOR public.|| (LEFTARG = numeric, RIGHTARG = text, FUNCTION = public.wrong);
+        CREATE OPERATOR public.* (LEFTARG = bigint, RIGHTARG = interval, FUNCTION = public.wrong);
+        CREATE OPERATOR public.* (LEFTARG = integer, RIGHTARG = numeric, FUNCTION = public.wrong)";
+    server.query(hostile).await;
+    let error = server.try_query("SELECT 1::bigint * interval '1 s'").await.unwrap_err();
+    assert!(format!("{error:?}").contains("foreign operator"), "{error:?}");
+    let backend = connect(&server).await;
+    let locks = Locks::new(backend.clone());
+    for mode in [Mode::Exclusive, Mode::Fair, Mode::Read, Mode::Write] {
+        let order = request(&format!("{mode:?}"), "a").mode(mode);
+        let token = enters(&backend, &order).await;
+        let fence = Fence::new("lockcore").unwrap();
+        fence.check(&session(&server).await, &order.name, token).await.unwrap();
+        backend.release(&order.release()).await.unwrap();
+    }
+    let permit = locks.semaphore("permits", 2).acquire().await.unwrap();
+    permit.release().await.unwrap();
+    assert_eq!(server.query("SELECT lockcore.sweep(0, 10)").await, [["1"]]);
 }
 
 #[tokio::test]

@@ -219,3 +219,27 @@ async fn a_doctor_finds_it() {
     stalled.batch_execute("ROLLBACK").await.unwrap();
     assert_eq!(found().await, 0);
 }
+
+/// It has no session that could be ended, and outlasts the server.
+#[tokio::test]
+async fn a_doctor_finds_one_that_was_prepared() {
+    let mut server = PostgresServer::start_with(&["max_prepared_transactions=2"]);
+    let backend = connect(&server).await;
+    let stalled = stalled(&server, &backend, "account").await;
+    stalled.batch_execute("PREPARE TRANSACTION 'forgotten'").await.unwrap();
+    server.restart();
+    let backend = connect(&server).await;
+    let outcome = backend.acquire(&request("account", "other")).await.unwrap();
+    assert!(matches!(outcome, AcquireOutcome::Held { .. }), "{outcome:?}");
+    server.query("SELECT pg_sleep(5.1)").await;
+    let found = async || {
+        let diagnosis = backend.diagnose().await.unwrap();
+        let of_fences = |finding: &&lockcore::Finding| finding.id() == "fences";
+        diagnosis.findings().iter().filter(of_fences).map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let findings = found().await;
+    assert!(findings.len() == 1 && findings[0].contains("'forgotten'"), "{findings:?}");
+    server.query("ROLLBACK PREPARED 'forgotten'").await;
+    assert!(found().await.is_empty());
+    enters(&backend, &request("account", "other")).await;
+}

@@ -137,6 +137,10 @@ async fn tokens_rise_when_the_server_is_another_one_now() {
         "UPDATE lockcore.server SET raised = raised + 3600000000",
         // As after a dump is restored.
         "DROP SEQUENCE lockcore.token; CREATE SEQUENCE lockcore.token INCREMENT BY 64",
+        // As after one of the data alone, which comes with the sequence.
+        "CREATE TABLE dumped AS TABLE lockcore.server; TRUNCATE lockcore.server;
+            INSERT INTO lockcore.server SELECT * FROM dumped;
+            UPDATE lockcore.server SET raised = 1",
     ]
     .into_iter()
     .enumerate()
