@@ -8,7 +8,7 @@ use crate::{connection::Parameter, schema::Schema};
 #[derive(Debug)]
 pub(crate) struct Session {
     process: i32,
-    /// When it began, in microseconds.
+    /// When it began, in microseconds, because process ids are reused.
     began: i64,
     /// A name that no other session has.
     application: String,

@@ -89,8 +89,8 @@ CREATE TABLE lockcore.fence (
     token bigint NOT NULL
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
--- When rows that have ended were deleted last. This and `server` have one row. They have a key because
--- PostgreSQL refuses to update a table without one once it is published.
+-- When rows that have ended were deleted last. This table and `server` have one row each, and a key:
+-- PostgreSQL refuses to update a published table without one.
 CREATE TABLE lockcore.swept (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
     at timestamptz NOT NULL

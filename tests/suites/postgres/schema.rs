@@ -118,8 +118,8 @@ async fn all_tables_may_be_published() {
     enters(&backend, &request("order", "b")).await;
 }
 
-/// Whoever may create operators must not be able to run code as the users of locks, or to change
-/// what the functions do.
+/// PostgreSQL prefers an operator whose types match exactly, in whatever schema it is. A role that
+/// may create one could run code as every user of a lock, or have a lock granted twice.
 #[tokio::test]
 async fn operators_of_others_are_not_called() {
     let server = PostgresServer::start();
