@@ -1,6 +1,8 @@
 //! Ends of holds and places.
 
-use etcd_client::{DeleteOptions, GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse, TxnResponse};
+use etcd_client::{
+    Compare, CompareOp, DeleteOptions, GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse, TxnResponse,
+};
 use futures_util::future::try_join;
 use lockcore::{
     BackendError, Mode,
@@ -11,7 +13,7 @@ use crate::{
     error,
     keep::{put_again, tidy, withdraw},
     keys::{Keys, Kind, Purpose},
-    members::{MemberReply, Members},
+    members::Members,
     record::Record,
     renew::Pauses,
     requests::{Revoke, Transact},
@@ -34,9 +36,12 @@ async fn find(
 
 /// Gives a hold back, or lowers its count.
 ///
-/// The keys are deleted whatever leases they have by now: the lease of a hold changes when the hold
-/// grows, and the request for that may arrive between any two others. The id of the hold is unique,
-/// so there is nothing to compare. Then the leases that a request on its way would use are revoked.
+/// The id of the hold is unique, so nobody else can have its keys. They are deleted first. Then the
+/// leases that a request on its way would use are revoked, whose ids follow from the hold.
+///
+/// The lease of a hold that has grown has another id, which only its key tells. So that a repetition
+/// finds it, that key is not deleted: its lease is revoked, and the key ends with it. The hold may
+/// grow between any two requests, so this goes on until the key is gone.
 pub(crate) async fn release(
     members: &Members,
     keys: &Keys,
@@ -50,11 +55,34 @@ pub(crate) async fn release(
     let ReleaseRequest { hold, mode, .. } = request;
     let hold_key = keys.hold(*mode, hold.id());
     let place_key = keys.place(kind, hold.id());
-    let deletes = Transact(Txn::new().and_then([delete(&hold_key), delete(&place_key)]));
-    let MemberReply { answer, is_repeated, .. } = members.call_noting(DOING, &deletes).await?;
-    let [held, place] = deleted(&answer.ok_or_else(|| error::unexpected(DOING))?, DOING)?
-        .map(|leases| leases.first().copied());
-    let of_hold = fence(members, keys.lease(Purpose::Hold, *mode, hold.id()), held, &hold_key);
+    let lease = keys.lease(Purpose::Hold, *mode, hold.id());
+    let (mut expected, mut place) = (lease, None);
+    let (mut has_revoked, mut was_repeated, mut is_begun) = (false, false, false);
+    // The caller limits how long this goes on.
+    let held = loop {
+        let ending = end_of(&hold_key, expected, &place_key);
+        let reply = members.call_noting(DOING, &ending).await;
+        // An earlier round may have had an effect.
+        let reply = reply.map_err(|error| if is_begun { error.maybe_applied() } else { error })?;
+        is_begun = true;
+        was_repeated |= reply.is_repeated;
+        let answer = reply.answer.ok_or_else(|| error::unexpected(DOING))?;
+        let [of_hold, of_place] = leases_of(&answer, DOING)?;
+        place = place.or(of_place);
+        match of_hold {
+            held if answer.succeeded() => break held,
+            None => break None,
+            // Somebody else has written it, for ever.
+            Some(other) if other == 0 || other == lease => expected = other,
+            Some(grown) => {
+                let revoked = members.call_noting(DOING, &Revoke(grown)).await;
+                let revoked = revoked.map_err(BackendError::maybe_applied)?;
+                has_revoked |= revoked.answer;
+                was_repeated |= revoked.is_repeated;
+            }
+        }
+    };
+    let of_hold = fence(members, lease, held, &hold_key);
     let of_place = async {
         if place.is_none() && !matches!(mode, Mode::Fair | Mode::Write) {
             return Ok(());
@@ -64,10 +92,34 @@ pub(crate) async fn release(
     try_join(of_hold, of_place).await.map_err(BackendError::maybe_applied)?;
     match held {
         Some(_) => Ok(ReleaseOutcome::Released),
-        // The first of two copies may have deleted it.
-        None if is_repeated && place.is_none() => Err(error::unsure(DOING)),
+        None if has_revoked => Ok(ReleaseOutcome::Released),
+        // The first of two copies may have ended it.
+        None if was_repeated && place.is_none() => Err(error::unsure(DOING)),
         None => Ok(ReleaseOutcome::NotHeld),
     }
+}
+
+/// Deletes the place, and the hold if it has this lease. Otherwise, this reads the hold.
+fn end_of(hold: &str, lease: i64, place: &str) -> Transact {
+    let has_lease = Compare::lease(hold, CompareOp::Equal, lease);
+    let read = TxnOp::get(hold, Some(GetOptions::new().with_keys_only()));
+    let txn = Txn::new().when([has_lease]);
+    Transact(txn.and_then([delete(hold), delete(place)]).or_else([read, delete(place)]))
+}
+
+/// The lease of each key that a transaction has deleted or read. `None` for a key that was not
+/// there.
+fn leases_of<const N: usize>(
+    answer: &TxnResponse,
+    doing: &str,
+) -> Result<[Option<i64>; N], BackendError> {
+    let lease = |answer| match answer {
+        TxnOpResponse::Delete(answer) => Some(answer.prev_kvs().first().map(KeyValue::lease)),
+        TxnOpResponse::Get(answer) => Some(answer.kvs().first().map(KeyValue::lease)),
+        _ => None,
+    };
+    let answers: Vec<_> = answer.op_responses().into_iter().filter_map(lease).collect();
+    answers.try_into().map_err(|_| error::unexpected(doing))
 }
 
 /// Removes the place of a hold that does not exist.
@@ -84,8 +136,7 @@ async fn leave(
     }
     let key = keys.place(kind, hold.id());
     let answer = members.call(DOING, &Transact(Txn::new().and_then([delete(&key)]))).await?;
-    let [place] = deleted(&answer.ok_or_else(|| error::unexpected(DOING))?, DOING)?
-        .map(|leases| leases.first().copied());
+    let [place] = leases_of(&answer.ok_or_else(|| error::unexpected(DOING))?, DOING)?;
     let lease = keys.lease(Purpose::Wait, *mode, hold.id());
     fence(members, lease, place, &key).await.map_err(BackendError::maybe_applied)
 }
@@ -107,7 +158,7 @@ async fn fence(
         return members.call(DOING, &Revoke(lease)).await.map(|_| ());
     }
     withdraw(members, lease, key).await?;
-    tidy(members, used).await;
+    tidy(members, used.filter(|used| *used != 0)).await;
     Ok(())
 }
 

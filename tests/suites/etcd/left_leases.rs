@@ -1,4 +1,4 @@
-//! Requests that are granted a lease, lose the race for the lock, and then fail or are dropped.
+//! Requests that are granted a lease, and then fail, are dropped, or lose the race for the lock.
 
 use std::{
     future::Future,
@@ -9,14 +9,16 @@ use std::{
 use etcd_client::Client;
 use lockcore::{
     BackendError, BackendErrorKind, Mode,
-    backend::{AcquireOutcome, AcquireRequest, Backend},
+    backend::{
+        AcquireOutcome, AcquireRequest, Backend, ReleaseOutcome, RenewOutcome, RenewRequest,
+    },
 };
 use lockcore_etcd::EtcdBackend;
 use lockcore_testkit::{EtcdCluster, poll_times};
 use tokio::time::sleep;
 
 use crate::{
-    support::{connect, leases, request},
+    support::{connect, enters, keys, leases, request},
     waiting::until,
 };
 
@@ -129,5 +131,68 @@ async fn a_failing_request_that_is_dropped_and_undone_leaves_no_lease_behind() {
             break;
         }
         polls += usize::from(is_overtaken);
+    }
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Asks for a lease of an hour.
+async fn lengthen(backend: &EtcdBackend, held: &AcquireRequest) -> RenewOutcome {
+    let renewal = [RenewRequest::new(held.name.clone(), held.hold.clone(), HOUR)];
+    backend.renew(&renewal).await.unwrap().remove(0)
+}
+
+/// The release is repeated, and has to find the longer lease.
+#[tokio::test]
+async fn a_release_of_a_longer_lease_that_is_dropped_and_repeated_leaves_no_lease_behind() {
+    let cluster = EtcdCluster::start(1);
+    let client = cluster.client().await;
+    let backend = connect(&cluster).await;
+    for polls in 0.. {
+        let held = request("order", &format!("after {polls} polls"));
+        enters(&backend, &held).await;
+        assert!(matches!(lengthen(&backend, &held).await, RenewOutcome::Renewed));
+        let release = held.release();
+        let first = poll_times(polls, backend.release(&release)).await;
+        let again = backend.release(&release).await.unwrap();
+        assert_eq!(keys(&client).await, [""; 0], "after {polls} polls");
+        // The first lease may be left to the renewal.
+        until("the end of all leases", || async { leases(&client).await.is_empty() }).await;
+        if let Some(first) = first {
+            assert_eq!(
+                (first.unwrap(), again),
+                (ReleaseOutcome::Released, ReleaseOutcome::NotHeld)
+            );
+            break;
+        }
+    }
+}
+
+/// A hold may grow while it is released, more than once.
+#[tokio::test]
+async fn a_hold_that_grows_during_its_release_leaves_no_lease_behind() {
+    let cluster = EtcdCluster::start(1);
+    let client = cluster.client().await;
+    let (backend, other) = (connect(&cluster).await, connect(&cluster).await);
+    for polls in 0.. {
+        let held = request("order", &format!("after {polls} polls"));
+        enters(&backend, &held).await;
+        assert!(matches!(lengthen(&backend, &held).await, RenewOutcome::Renewed));
+        let release = held.release();
+        let mut releasing = pin!(backend.release(&release));
+        let early = poll_times(polls, releasing.as_mut()).await;
+        let longer = [RenewRequest::new(held.name.clone(), held.hold.clone(), 2 * HOUR)];
+        other.renew(&longer).await.unwrap();
+        let is_over = early.is_some();
+        let released = match early {
+            Some(released) => released.unwrap(),
+            None => releasing.await.unwrap(),
+        };
+        assert_eq!(released, ReleaseOutcome::Released, "after {polls} polls");
+        assert_eq!(keys(&client).await, [""; 0], "after {polls} polls");
+        until("the end of all leases", || async { leases(&client).await.is_empty() }).await;
+        if is_over {
+            break;
+        }
     }
 }
