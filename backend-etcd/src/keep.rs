@@ -8,15 +8,16 @@ use lockcore::{BackendError, BackendErrorKind};
 use tokio::{
     runtime::Handle,
     sync::oneshot,
-    time::{Instant, timeout},
+    time::{Instant, sleep, timeout},
 };
 
 use crate::{
     error,
+    keys::{first_lease, new_lease},
     members::{MemberReply, Members, is_of_member},
     record::Record,
-    requests::{GrantLease, GrantedLease, KeepAlive, Revoke, TimeToLive, Transact},
-    seen::Entry,
+    requests::{GrantLease, KeepAlive, Revoke, TimeToLive, Transact},
+    seen::{Entry, gets},
     together::together,
 };
 
@@ -25,6 +26,9 @@ const ATTEMPTS: u32 = 3;
 
 /// How long to wait for the revocation of leases without keys, which would also end by themselves.
 const TIDYING: Duration = Duration::from_millis(200);
+
+/// The pauses before the attempts to revoke a lease in the background.
+const PATIENCE: [Duration; 3] = [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(5)];
 
 /// Renews leases, each for as long as it was granted, and reports for each whether it exists. The
 /// client may read `key`. A lease without an answer is given up once no other lease has had an
@@ -278,12 +282,23 @@ async fn lengthen(
     let (members, entry) = (members.clone(), entry.clone());
     let (answer, answered) = oneshot::channel();
     tokio::spawn(async move {
-        let replaced = replace(&members, &entry, seconds, count).await;
+        let mut unused = Unused::new(&members);
+        let seconds = match unused.grant(GROWING, seconds).await {
+            Ok(seconds) => seconds,
+            Err(error) => {
+                // The caller may be gone.
+                let _ = answer.send(Err(error));
+                return;
+            }
+        };
+        let lease = unused.into_used();
+        let record = Record { count, seconds, ..entry.record.clone() };
+        let replaced = put_again(&members, &entry, &record, lease).await.map(|put| put.answer);
         let is_replaced = matches!(replaced, Ok(true));
-        // The caller may be gone.
         let _ = answer.send(replaced);
-        if is_replaced {
-            tidy(&members, [entry.lease]).await;
+        match is_replaced {
+            true => leave(&members, &entry).await,
+            false => settle(&members, &entry, lease).await,
         }
     });
     // Without an answer, the runtime is being shut down.
@@ -292,39 +307,100 @@ async fn lengthen(
 
 const GROWING: &str = "granting a longer lease";
 
-async fn replace(
-    members: &Arc<Members>,
-    entry: &Entry,
-    seconds: i64,
-    count: u32,
-) -> Result<bool, BackendError> {
-    let granted = members.call(GROWING, &GrantLease { lease: 0, seconds }).await?;
-    let Some(GrantedLease { lease, seconds }) = granted else {
-        return Err(error::unexpected(GROWING));
-    };
-    let mut unused = Unused { members, lease: Some(lease) };
-    let record = Record { count, seconds, ..entry.record.clone() };
-    // From here on, only the answer can tell whether the lease is in use.
-    unused.lease = None;
-    let put = put_again(members, entry, &record, lease).await?;
-    if !put.answer {
-        unused.lease = Some(lease).filter(|_| !put.is_repeated);
-        return Ok(false);
+/// Revokes the lease that the entry had before it got a longer one.
+async fn leave(members: &Members, entry: &Entry) {
+    if entry.lease == first_lease(&entry.key) {
+        // The release revokes it as well. Later, it may belong to the next hold with the same id.
+        tidy(members, [entry.lease]).await;
+    } else if entry.lease != 0 {
+        revoke_patiently(members, entry.lease).await;
     }
-    Ok(true)
 }
 
-/// An unused lease. It is revoked when this is dropped, or else ends by itself.
-struct Unused<'a> {
+/// Finds out whether the entry has got the longer lease, and revokes the one that it does not have.
+///
+/// The request for it names the revision of the entry. So once there is another revision, the
+/// request has no effect any more.
+async fn settle(members: &Members, entry: &Entry, lease: i64) {
+    for pause in PATIENCE {
+        sleep(pause).await;
+        let read = members.call(GROWING, &reading(&[&entry.key])).await;
+        let Ok(answer) = read.and_then(|answer| answer.ok_or_else(|| error::unexpected(GROWING)))
+        else {
+            continue;
+        };
+        let Ok([found]) = gets(&answer, GROWING) else { return };
+        match found.kvs().first() {
+            Some(pair) if pair.lease() == lease => return leave(members, entry).await,
+            // The request may still be on its way.
+            Some(pair) if pair.mod_revision() == entry.changed => {}
+            _ => return revoke_patiently(members, lease).await,
+        }
+    }
+}
+
+/// Revokes a lease that nobody uses any more, until it is gone. A grant of it may still be on its
+/// way, so one that is not there is looked for again.
+async fn revoke_patiently(members: &Members, lease: i64) {
+    for pause in PATIENCE {
+        sleep(pause).await;
+        if let Ok(true) = members.call("revoking a lease", &Revoke(lease)).await {
+            return;
+        }
+    }
+}
+
+/// A new lease that is not used yet. It is revoked when this is dropped, or else ends by itself.
+///
+/// The client chooses its id, so that a repetition of the grant at another member grants no second
+/// one, and so that it can be revoked if there is no answer.
+pub(crate) struct Unused<'a> {
     members: &'a Arc<Members>,
-    lease: Option<i64>,
+    lease: i64,
+    /// Set if it exists, or may do so.
+    may_exist: bool,
+}
+
+impl<'a> Unused<'a> {
+    pub(crate) fn new(members: &'a Arc<Members>) -> Self {
+        Self { members, lease: new_lease(), may_exist: false }
+    }
+
+    /// Grants it for at least this many seconds, and returns the number that it is granted for.
+    pub(crate) async fn grant(&mut self, doing: &str, seconds: i64) -> Result<i64, BackendError> {
+        self.may_exist = true;
+        let grant = GrantLease { lease: self.lease, seconds };
+        let reply = self.members.call_noting(doing, &grant).await;
+        let MemberReply { answer, is_repeated, .. } = reply.inspect_err(|error| {
+            self.may_exist = error.is_outcome_unknown();
+        })?;
+        match answer {
+            Some(granted) => Ok(granted.seconds),
+            // The first of two copies has granted it.
+            None if is_repeated => {
+                let there = self.members.call(doing, &TimeToLive(self.lease)).await;
+                let there = there.map_err(BackendError::not_applied)?;
+                there.map(|lease| lease.seconds).ok_or_else(|| error::unsure(doing).not_applied())
+            }
+            None => {
+                self.may_exist = false;
+                Err(error::lease_is_foreign(self.lease))
+            }
+        }
+    }
+
+    /// The id of the lease, which is about to be used.
+    pub(crate) fn into_used(mut self) -> i64 {
+        self.may_exist = false;
+        self.lease
+    }
 }
 
 impl Drop for Unused<'_> {
     fn drop(&mut self) {
-        if let (Some(lease), Ok(runtime)) = (self.lease, Handle::try_current()) {
-            let members = self.members.clone();
-            runtime.spawn(async move { members.call("revoking a lease", &Revoke(lease)).await });
+        if let (true, Ok(runtime)) = (self.may_exist, Handle::try_current()) {
+            let (members, lease) = (self.members.clone(), self.lease);
+            runtime.spawn(async move { revoke_patiently(&members, lease).await });
         }
     }
 }

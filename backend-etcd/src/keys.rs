@@ -12,6 +12,8 @@
 //!
 //! The record of a client is at `<prefix>/client/<id>`, where no name is: a name is not empty.
 
+use std::hash::{BuildHasher, RandomState};
+
 use lockcore::{LockName, Mode};
 
 /// The kinds of locks that a name can be used as.
@@ -116,23 +118,36 @@ impl Keys {
         key
     }
 
-    /// The lease of a hold or of a place: the same for every request for it, whichever client sends
-    /// it. It is the FNV-1a hash of its purpose, mixed and cut to 63 bits, as etcd requires.
+    /// The first lease of a hold or of a place.
     pub(crate) fn lease(&self, purpose: Purpose, mode: Mode, id: &str) -> i64 {
-        const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
-        const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
-        let key = match (purpose, Kind::of(mode)) {
+        first_lease(&match (purpose, Kind::of(mode)) {
             (Purpose::Wait, Some(kind)) => self.place(kind, id),
             _ => self.hold(mode, id),
-        };
-        let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(FNV_PRIME);
-        let mut hash = key.as_bytes().iter().fold(FNV_OFFSET, step);
-        hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
-        hash = (hash ^ (hash >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-        hash ^= hash >> 33;
-        // 0 asks the server to choose.
-        (hash & (u64::MAX >> 1)).max(1).cast_signed()
+        })
     }
+}
+
+/// The lease under which a key is written first: the same for every request, whichever client sends
+/// it. It is the FNV-1a hash of the key, mixed and cut to 63 bits, as etcd requires.
+pub(crate) fn first_lease(key: &str) -> i64 {
+    const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+    const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(FNV_PRIME);
+    let mut hash = key.as_bytes().iter().fold(FNV_OFFSET, step);
+    hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    hash = (hash ^ (hash >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    hash ^= hash >> 33;
+    lease_of(hash)
+}
+
+/// A lease that has not been used before. The keys of the standard hash maps are random.
+pub(crate) fn new_lease() -> i64 {
+    lease_of(RandomState::new().hash_one(0_u8))
+}
+
+fn lease_of(hash: u64) -> i64 {
+    // 0 asks the server to choose.
+    (hash & (u64::MAX >> 1)).max(1).cast_signed()
 }
 
 /// The prefix of the keys of records of clients.
@@ -217,15 +232,24 @@ mod tests {
         assert_eq!(hold, 1_510_790_246_867_370_413);
     }
 
-    #[test]
-    fn leases_of_many_holds_differ() {
-        let keys = keys("order:42");
-        let mut leases: Vec<_> = (0..100_000)
-            .map(|number| keys.lease(Purpose::Hold, Mode::Exclusive, &format!("client:{number}")))
-            .collect();
+    fn all_differ(mut leases: Vec<i64>) {
+        let count = leases.len();
         leases.sort_unstable();
         assert!(leases.iter().all(|lease| *lease > 0));
         leases.dedup();
-        assert_eq!(leases.len(), 100_000);
+        assert_eq!(leases.len(), count);
+    }
+
+    #[test]
+    fn leases_of_many_holds_differ() {
+        let keys = keys("order:42");
+        let lease =
+            |number| keys.lease(Purpose::Hold, Mode::Exclusive, &format!("client:{number}"));
+        all_differ((0..100_000).map(lease).collect());
+    }
+
+    #[test]
+    fn new_leases_differ() {
+        all_differ((0..100_000).map(|_| new_lease()).collect());
     }
 }

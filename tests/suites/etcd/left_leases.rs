@@ -7,6 +7,7 @@ use std::{
 };
 
 use etcd_client::Client;
+use futures_util::future::join_all;
 use lockcore::{
     BackendError, BackendErrorKind, Mode,
     backend::{
@@ -14,11 +15,11 @@ use lockcore::{
     },
 };
 use lockcore_etcd::EtcdBackend;
-use lockcore_testkit::{EtcdCluster, poll_times};
+use lockcore_testkit::{Conditions, EtcdCluster, poll_times};
 use tokio::time::sleep;
 
 use crate::{
-    support::{connect, enters, keys, leases, request},
+    support::{connect, enters, keys, leases, proxy, request},
     waiting::until,
 };
 
@@ -194,5 +195,41 @@ async fn a_hold_that_grows_during_its_release_leaves_no_lease_behind() {
         if is_over {
             break;
         }
+    }
+}
+
+/// Asks for a longer lease through a network that holds the answers back after `sent` requests, and
+/// releases the hold.
+async fn grows_without_an_answer(cluster: &EtcdCluster, sent: u32, has_other: bool) {
+    const LATENCY: Duration = Duration::from_millis(20);
+    let proxy = proxy(cluster).await;
+    let mut addresses = vec![format!("127.0.0.1:{}", proxy.port())];
+    if has_other {
+        addresses.push(cluster.addresses()[0].clone());
+    }
+    let builder = EtcdBackend::builder(addresses).response_timeout(Duration::from_secs(1));
+    let (backend, other) = (builder.connect().await.unwrap(), connect(cluster).await);
+    let held = request(&format!("order {sent} {has_other}"), "a");
+    enters(&backend, &held).await;
+    proxy.set(Conditions { latency: LATENCY, ..Conditions::default() });
+    let cutting = async {
+        sleep(2 * LATENCY * sent).await;
+        proxy.set(Conditions { cut_to_client: true, ..Conditions::default() });
+    };
+    let (outcome, ()) = tokio::join!(lengthen(&backend, &held), cutting);
+    assert!(!matches!(outcome, RenewOutcome::NotHeld), "after {sent} requests");
+    proxy.heal();
+    other.release(&held.release()).await.unwrap();
+    // The client does the rest in the background.
+    let client = cluster.client().await;
+    until("the end of all leases", || async { leases(&client).await.is_empty() }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_growth_without_an_answer_leaves_no_lease_behind() {
+    let cluster = EtcdCluster::start(1);
+    for has_other in [false, true] {
+        let growing = (0..10).map(|sent| grows_without_an_answer(&cluster, sent, has_other));
+        join_all(growing).await;
     }
 }
