@@ -194,12 +194,24 @@ impl Session {
         }
     }
 
-    /// Adds a finding of an unknown state for a check that the server refuses.
-    fn refused(&mut self, id: &'static str, what: &str, error: &BackendError) {
-        let found = Finding::new(id, Severity::Unknown, error.to_string())
-            .because(format!("{what} could not be looked at"))
-            .to_do("grant the role pg_read_all_stats and pg_read_all_settings");
-        self.diagnosis.add(found);
+    /// Asks for one row. If the server refuses, this adds a finding of an unknown state, and returns
+    /// `None`.
+    async fn look(
+        &mut self,
+        (id, what): (&'static str, &str),
+        sql: &str,
+        schema: Option<&str>,
+    ) -> Result<Option<Row>, BackendError> {
+        Ok(match self.ask(sql, schema).await? {
+            Ok(row) => Some(row),
+            Err(error) => {
+                let found = Finding::new(id, Severity::Unknown, error.to_string())
+                    .because(format!("{what} could not be looked at"))
+                    .to_do("grant the role pg_read_all_stats and pg_read_all_settings");
+                self.diagnosis.add(found);
+                None
+            }
+        })
     }
 
     fn problem(&mut self, id: &'static str, seen: String, reason: &str, advice: &str) {
@@ -215,12 +227,10 @@ impl Session {
     /// Checks the settings. Returns `true` if the server takes no writes.
     async fn settings(&mut self) -> Result<bool, BackendError> {
         let address = self.address.clone();
-        let row = match self.ask(SETTINGS, None).await? {
-            Ok(row) => row,
-            Err(error) => {
-                self.refused("settings", "version, role and settings", &error);
-                return Ok(false);
-            }
+        let Some(row) =
+            self.look(("settings", "version, role and settings"), SETTINGS, None).await?
+        else {
+            return Ok(false);
         };
         let (version, is_replica) = (field::<i32>(&row, 0)?, field::<bool>(&row, 1)?);
         let text = |at| field::<String>(&row, at);
@@ -339,12 +349,10 @@ impl Session {
     }
 
     async fn connections(&mut self) -> Result<(), BackendError> {
-        let row = match self.ask(CONNECTIONS, None).await? {
-            Ok(row) => row,
-            Err(error) => {
-                self.refused("connections", "the number of connections", &error);
-                return Ok(());
-            }
+        let Some(row) =
+            self.look(("connections", "the number of connections"), CONNECTIONS, None).await?
+        else {
+            return Ok(());
         };
         let (now, most) = (field::<i64>(&row, 0)?, field::<i64>(&row, 1)?);
         if now * 10 >= most * 9 {
@@ -363,12 +371,10 @@ impl Session {
     }
 
     async fn transactions(&mut self) -> Result<(), BackendError> {
-        let row = match self.ask(LONG_TRANSACTIONS, None).await? {
-            Ok(row) => row,
-            Err(error) => {
-                self.refused("long-transactions", "long transactions", &error);
-                return Ok(());
-            }
+        let Some(row) =
+            self.look(("long-transactions", "long transactions"), LONG_TRANSACTIONS, None).await?
+        else {
+            return Ok(());
         };
         if !field::<bool>(&row, 2)? {
             let seen = format!("{} shows this role its own sessions only", self.address);
@@ -400,12 +406,8 @@ impl Session {
     }
 
     async fn fences(&mut self) -> Result<(), BackendError> {
-        let row = match self.ask(FENCES, None).await? {
-            Ok(row) => row,
-            Err(error) => {
-                self.refused("fences", "fenced transactions", &error);
-                return Ok(());
-            }
+        let Some(row) = self.look(("fences", "fenced transactions"), FENCES, None).await? else {
+            return Ok(());
         };
         let (count, longest) = (field::<i64>(&row, 0)?, field::<i64>(&row, 1)?);
         if count > 0 {
@@ -422,12 +424,9 @@ impl Session {
                  their limit (Fence::idle_limit)",
             );
         }
-        let row = match self.ask(PREPARED, None).await? {
-            Ok(row) => row,
-            Err(error) => {
-                self.refused("fences", "prepared transactions", &error);
-                return Ok(());
-            }
+        let Some(row) = self.look(("fences", "prepared transactions"), PREPARED, None).await?
+        else {
+            return Ok(());
         };
         let (count, names) = (field::<i64>(&row, 0)?, field::<String>(&row, 1)?);
         if count > 0 {
@@ -444,12 +443,8 @@ impl Session {
 
     async fn schema(&mut self, schema: &Schema) -> Result<(), BackendError> {
         let (address, name) = (self.address.clone(), schema.name());
-        let row = match self.ask(SCHEMA, Some(name)).await? {
-            Ok(row) => row,
-            Err(error) => {
-                self.refused("schema", "the schema", &error);
-                return Ok(());
-            }
+        let Some(row) = self.look(("schema", "the schema"), SCHEMA, Some(name)).await? else {
+            return Ok(());
         };
         let (exists, may_use) = (field::<i64>(&row, 0)? > 0, field::<bool>(&row, 1)?);
         const GRANT: &str = "grant USAGE on the schema, all rights to its tables, and USAGE, \

@@ -194,7 +194,9 @@ impl LockGuard {
     ///   over.
     ///
     /// # Cancel safety
-    /// If the future is dropped before it resolves, the release is completed in the background.
+    /// If the future is dropped before it resolves, the release is completed in the background. So
+    /// drop it rather than keep it unpolled: after its first poll, the next acquisition of this
+    /// client and [`Locks::close`](crate::Locks::close) wait for it, for up to 5 s.
     pub fn release(self) -> impl Future<Output = Result<(), LockError>> + Send + 'static + use<> {
         self.held.release()
     }
