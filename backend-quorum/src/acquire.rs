@@ -39,6 +39,10 @@ pub(crate) const GRACE: Duration = Duration::from_millis(10);
 /// How long to wait for members that were late, so that a release is on its way to them.
 pub(crate) const LAST_GRACE: Duration = Duration::from_millis(2);
 
+/// How old the part of a client that asks at the same moment can be. It undoes that part as soon as
+/// it is refused itself, whereas a part that somebody has left stays until its lease ends.
+const COMPETING: Duration = Duration::from_millis(100);
+
 /// How often members are told of a token. With the request and the undo, a failed attempt takes at
 /// most four time-outs, which is less than lockcore waits for an answer.
 const TELLINGS: usize = 2;
@@ -51,22 +55,30 @@ struct Tally {
     rejoining: MemberSet,
     /// For each member that has refused, the time after which it will be free.
     held: Vec<Option<Duration>>,
+    /// The number of members that have refused it because of a client that asks at the same moment.
+    competing: usize,
     pending: usize,
     /// The pending members that have answered their last request.
     healthy: usize,
+    /// Those of them that did not take long.
+    quick: usize,
 }
 
 impl Tally {
-    fn of(quorum: &Inner, round: &Round<AcquireOutcome>) -> Self {
+    fn of(quorum: &Inner, round: &Round<AcquireOutcome>, lease: Duration) -> Self {
         let (pending, healthy) = (round.pending().len(), round.pending_healthy().len());
-        let mut tally = Self { pending, healthy, ..Self::default() };
+        let quick = round.pending_quick().len();
+        let mut tally = Self { pending, healthy, quick, ..Self::default() };
         for (at, outcome) in round.replies() {
             match (outcome.token(), outcome) {
                 (Some(token), _) if quorum.members[at].rejoins_in().is_none() => {
                     tally.grants.push((at, token));
                 }
                 (Some(_), _) => tally.rejoining = tally.rejoining.with(MemberSet::of(at)),
-                (None, AcquireOutcome::Held { remaining }) => tally.held.push(*remaining),
+                (None, AcquireOutcome::Held { remaining }) => {
+                    tally.held.push(*remaining);
+                    tally.competing += usize::from(is_new(*remaining, lease));
+                }
                 (None, _) => {}
             }
         }
@@ -76,11 +88,16 @@ impl Tally {
 
     fn is_decided(&self, Parts { majority, .. }: Parts) -> bool {
         let (grants, answered) = (self.grants.len(), self.answered());
-        // A refusal may mean that another client competes for the lock, and waiting for a member
-        // that fails would keep that client out as well. A late member may be the last one of a
-        // majority, if a refusal is only a part that somebody has left. It takes the answers of a
-        // majority to tell a refusal from a failure.
-        let awaited = if self.held.is_empty() { self.pending } else { self.healthy };
+        // If a refusal is only a part that somebody has left, late members may complete a majority,
+        // but waiting for one that fails would be in vain. Clients that split the members keep each
+        // other out until they undo their parts. One that answers soon decides between them. They
+        // do not wait for another, since the next attempt may succeed without it. It takes the
+        // answers of a majority to tell a refusal from a failure.
+        let awaited = match () {
+            () if self.held.is_empty() => self.pending,
+            () if grants + self.competing >= majority => self.quick,
+            () => self.healthy,
+        };
         let is_refused = answered >= majority || answered + self.pending < majority;
         grants >= majority || grants + awaited < majority && is_refused
     }
@@ -122,6 +139,13 @@ impl Tally {
     }
 }
 
+/// Returns `true` if a hold with this `remaining` time has just been granted, provided that its
+/// client uses the same `lease`.
+fn is_new(remaining: Option<Duration>, lease: Duration) -> bool {
+    let age = remaining.and_then(|remaining| lease.checked_sub(remaining));
+    age.is_some_and(|age| age <= COMPETING.min(lease / 10))
+}
+
 pub(crate) async fn acquire(
     quorum: &Inner,
     request: &AcquireRequest,
@@ -140,7 +164,8 @@ pub(crate) async fn acquire(
     let proposing = Arc::new(request.clone().least_token(Some(proposal)).held_for(None));
     let asking = quorum.all().without(doubtful);
     let mut round = quorum.ask(asking, |member| ask(member, proposing.clone()));
-    let is_decided = |round: &Round<_>| Tally::of(quorum, round).is_decided(parts);
+    let tally_of = |round: &Round<_>| Tally::of(quorum, round, *lease);
+    let is_decided = |round: &Round<_>| tally_of(round).is_decided(parts);
     let leavers = leaving.members();
     if leaving.is_empty() {
         round.until(is_decided).await;
@@ -151,7 +176,7 @@ pub(crate) async fn acquire(
         let _ = timeout(quorum.member_timeout, round.until(is_decided)).await;
     }
     round.wait_for_prompt(GRACE.min(*lease / 10)).await;
-    let (tally, unsure) = (Tally::of(quorum, &round), round.unsure());
+    let (tally, unsure) = (tally_of(&round), round.unsure());
     let failures = Failures::of(&round, start.elapsed());
     for (_, outcome) in round.replies() {
         if let Some(token) = outcome.token() {

@@ -16,6 +16,9 @@ use crate::acquire::GRACE;
 /// How long a member that was late or failed is not waited for if a majority is enough.
 const LATE: Duration = Duration::from_secs(1);
 
+/// How long a quick answer takes at most. Clients that keep each other out do not wait for others.
+const SLOW: Duration = Duration::from_millis(50);
+
 /// A set of members, by their index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MemberSet(u64);
@@ -73,6 +76,8 @@ pub(crate) struct Member {
 #[derive(Debug, Default)]
 struct Health {
     late_until: Option<Instant>,
+    /// How long its last answer took.
+    last_took: Duration,
     /// Since when it has failed, if it has not answered since.
     failing_since: Option<Instant>,
     /// Set if that was reported.
@@ -164,16 +169,17 @@ impl Member {
             }
             // No store was asked.
             _ if self.backend.get().is_none() => {}
-            _ => self.answered(asked.elapsed() <= GRACE),
+            _ => self.answered(asked.elapsed()),
         }
         answer
     }
 
-    fn answered(&self, is_prompt: bool) {
+    fn answered(&self, took: Duration) {
         let mut health = self.health();
-        if is_prompt {
+        if took <= GRACE {
             health.late_until = None;
         }
+        health.last_took = took;
         let failing_since = health.failing_since.take();
         if std::mem::take(&mut health.is_away) {
             health.back_since = Some(Instant::now());
@@ -202,13 +208,18 @@ impl Member {
     }
 
     /// Notes that the member took longer than a majority.
-    pub(crate) fn note_slow(&self) {
+    pub(crate) fn note_late(&self) {
         self.health().late_until = Some(Instant::now() + LATE);
     }
 
     /// Returns `true` if the member is worth waiting for.
     pub(crate) fn is_prompt(&self) -> bool {
         self.health().late_until.is_none_or(|until| until <= Instant::now())
+    }
+
+    /// Returns `true` if the last answer of the member took long.
+    pub(crate) fn is_slow(&self) -> bool {
+        self.health().last_took > SLOW
     }
 
     /// Returns `true` if the member has failed, and not answered since.

@@ -160,8 +160,8 @@ impl<T: Send + 'static> Round<T> {
         }
         let all = |round: &Self| round.pending().without(prompt) == round.pending();
         if timeout(time, self.until(all)).await.is_err() && self.about == About::Holds {
-            for slow in prompt.iter().filter(|member| self.pending().contains(*member)) {
-                self.members[slow].note_slow();
+            for late in prompt.iter().filter(|member| self.pending().contains(*member)) {
+                self.members[late].note_late();
             }
         }
     }
@@ -194,6 +194,11 @@ impl<T: Send + 'static> Round<T> {
     /// The pending members that have answered their last request.
     pub(crate) fn pending_healthy(&self) -> MemberSet {
         self.pending().iter().filter(|at| !self.members[*at].is_failing()).collect()
+    }
+
+    /// Those of [`pending_healthy`](Self::pending_healthy) whose last answer did not take long.
+    pub(crate) fn pending_quick(&self) -> MemberSet {
+        self.pending_healthy().iter().filter(|at| !self.members[*at].is_slow()).collect()
     }
 
     /// The answers so far, with the members that gave them.

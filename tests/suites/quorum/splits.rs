@@ -1,5 +1,7 @@
 //! Clients that each get some of the members, and none a majority.
 
+use std::time::Duration;
+
 use lockcore::{
     BackendErrorKind, Locks,
     backend::{AcquireOutcome, Backend},
@@ -109,6 +111,87 @@ async fn clients_that_split_the_members_get_in_one_after_the_other() {
         }
         let all = timeout(3 * SECOND, tasks.join_all()).await;
         assert!(all.is_ok(), "round {round}: they keep each other out");
+    }
+}
+
+/// The same, with one member that is always late: clients that wait for it keep each other out.
+#[tokio::test(start_paused = true)]
+async fn clients_that_split_the_members_do_not_wait_for_a_late_one() {
+    let (bench, start, mut tasks) = (Bench::new(3), Instant::now(), JoinSet::new());
+    for client in 0..3 {
+        let (quorum, faults) = crate::client(&bench.stores);
+        for op in [Op::Acquire, Op::Release] {
+            faults[2].every(op, Fault::Delay(400 * MS));
+        }
+        faults[client % 2].every(Op::Acquire, Fault::Delay(2 * MS));
+        faults[1 - client % 2].every(Op::Acquire, Fault::DelayReply(2 * MS));
+        let locks = Locks::builder(quorum).hand_over(Duration::ZERO).build().unwrap();
+        tasks.spawn(async move {
+            for _ in 0..20 {
+                locks.lock("a").acquire().await.unwrap().release().await.unwrap();
+            }
+        });
+    }
+    tasks.join_all().await;
+    assert!(start.elapsed() <= 6 * SECOND, "60 turns took {:?}", start.elapsed());
+}
+
+/// A client undoes the part that it has just been granted, so a majority may be free without the
+/// slow members. An older part stays, and then only they can complete one.
+#[tokio::test(start_paused = true)]
+async fn slow_members_are_waited_for_if_the_others_cannot_be_a_majority() {
+    const SLOW: Duration = Duration::from_millis(200);
+    for (members, slow) in [(3, 2..3), (5, 3..5)] {
+        let bench = Bench::new(members);
+        for member in slow {
+            for op in [Op::Acquire, Op::Release] {
+                bench.faults[member].every(op, Fault::Delay(SLOW));
+            }
+        }
+        // They are known to be slow from then on.
+        enters(&bench.quorum, "a:1").await;
+        bench.quorum.release(&request("a:1").release()).await.unwrap();
+        sleep(SECOND).await;
+        enters(&bench.stores[0], "b:1").await;
+        let start = Instant::now();
+        let refused = bench.quorum.acquire(&request("a:2")).await.unwrap();
+        assert!(matches!(refused, AcquireOutcome::Held { .. }), "{refused:?}");
+        // A random pause is included.
+        assert!(start.elapsed() < SLOW, "it has waited for {:?}", start.elapsed());
+        sleep(SECOND).await;
+        // Now that part is one that somebody has left.
+        if members == 5 {
+            enters(&bench.stores[1], "c:1").await;
+        }
+        let start = Instant::now();
+        enters(&bench.quorum, "a:3").await;
+        assert!(start.elapsed() >= SLOW && start.elapsed() < 2 * SLOW, "{:?}", start.elapsed());
+    }
+}
+
+/// Of two clients that ask at the same moment, one gets in.
+#[tokio::test(start_paused = true)]
+async fn a_quick_member_decides_between_clients_that_split_the_others() {
+    let bench = Bench::new(3);
+    for round in 0..20 {
+        let mut asking = JoinSet::new();
+        for client in 0..2 {
+            let (quorum, faults) = crate::client(&bench.stores);
+            faults[client].every(Op::Acquire, Fault::DelayReply(2 * MS));
+            faults[1 - client].every(Op::Acquire, Fault::Delay(2 * MS));
+            faults[2].every(Op::Acquire, Fault::Delay(40 * MS));
+            let asked = request(&format!("{client}:{round}"));
+            asking.spawn(async move {
+                let outcome = quorum.acquire(&asked).await.unwrap();
+                (outcome.token().is_some(), quorum, asked)
+            });
+        }
+        let mut granted = asking.join_all().await;
+        granted.retain(|(is_granted, ..)| *is_granted);
+        let [(_, quorum, asked)] = &granted[..] else {
+            panic!("round {round}: {} got in", granted.len())
+        };
+        quorum.release(&asked.release()).await.unwrap();
     }
 }
 
