@@ -208,6 +208,18 @@ impl PostgresServer {
         }
     }
 
+    /// Removes the segment of shared memory that a killed server leaves. A machine has room for some
+    /// thousand.
+    fn remove_segment(&self) {
+        let file = fs::read_to_string(self.directory.join("data/postmaster.pid"));
+        // The seventh line has its key and its id.
+        if let Some(id) =
+            file.unwrap_or_default().lines().nth(6).and_then(|line| line.split_whitespace().nth(1))
+        {
+            let _ = Command::new("ipcrm").args(["-m", id]).stderr(Stdio::null()).status();
+        }
+    }
+
     /// Stops the server cleanly, without waiting for its clients, and returns when it has ended.
     pub fn stop(&mut self) {
         if !self.is_ended {
@@ -297,6 +309,7 @@ impl PostgresServer {
 impl Drop for PostgresServer {
     fn drop(&mut self) {
         self.kill();
+        self.remove_segment();
         let _ = fs::remove_dir_all(&self.directory);
     }
 }
