@@ -15,7 +15,7 @@ use std::{
 
 use futures_util::{
     TryFutureExt,
-    future::{try_join_all, try_join4},
+    future::{try_join_all, try_join5},
 };
 use lockcore::{BackendError, BackendErrorKind};
 use tokio::{
@@ -34,7 +34,7 @@ use crate::{
     error,
     past::Past,
     schema::Schema,
-    session::Session,
+    session::{Begun, Session},
     target::{Opened, Target},
 };
 
@@ -150,8 +150,17 @@ impl Connection {
         past: Arc<Past>,
     ) -> Self {
         let (sender, state) = watch::channel(State::Connecting);
-        let (lost, address) = (None, target.address().to_owned());
-        let keeper = Keeper { target, schema, response_timeout, path, past, lost, state: sender };
+        let (address, begun) = (target.address().to_owned(), Begun::new(&target));
+        let keeper = Keeper {
+            target,
+            schema,
+            response_timeout,
+            path,
+            past,
+            lost: None,
+            begun,
+            state: sender,
+        };
         let (renewals, keeper) = (watch::Sender::new(0), tokio::spawn(keeper.keep()));
         Self { address, state, renewals, response_timeout, keeper }
     }
@@ -452,6 +461,7 @@ struct Keeper {
     past: Arc<Past>,
     /// The session that was lost last, unless a pooler keeps it for others.
     lost: Option<Session>,
+    begun: Begun,
     state: watch::Sender<State>,
 }
 
@@ -482,7 +492,7 @@ impl Keeper {
 
     /// Connects, and makes sure that no request sent over an earlier connection takes effect later.
     async fn open(&self) -> Result<(Opened, Prepared), BackendError> {
-        let opened = self.target.open(None).await?;
+        let opened = self.begun.open(&self.target, None).await?;
         let (address, limit) = (self.target.address(), self.response_timeout);
         let prepared = timeout(limit, self.prepare(&opened.client)).await;
         match prepared.unwrap_or_else(|_| Err(error::not_connected(address, limit))) {
@@ -517,12 +527,19 @@ impl Keeper {
                 false => Ok(None),
             }
         };
+        // No request was sent over these, so nothing depends on their end.
+        let others = async {
+            if has_session && let Err(error) = self.begun.end_others(client, &self.schema).await {
+                tracing::debug!(%error, "sessions that were lost could not be ended");
+            }
+            Ok(())
+        };
         let prepared = try_join_all(often.iter().map(|sql| client.prepare(sql)));
         let prepared = prepared.map_err(of_connecting);
         // Statements are prepared first: until the end, the server shows that this session is being
         // opened, and not that it serves requests.
-        let (prepared, has_ended, time, session) =
-            try_join4(prepared, ended, self.raise_tokens(client), session).await?;
+        let (prepared, has_ended, time, session, ()) =
+            try_join5(prepared, ended, self.raise_tokens(client), session, others).await?;
         let statements = often.iter().cloned().zip(prepared).collect();
         let session = session.map(|(session, server)| {
             self.past.note(server);

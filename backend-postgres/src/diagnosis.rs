@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use futures_util::future::join3;
 use lockcore::{BackendError, BackendErrorKind, Diagnosis, Finding, Severity};
 use tokio::sync::mpsc;
 use tokio_postgres::{Notification, Row, types::FromSql};
@@ -129,9 +130,10 @@ async fn open(
     target: &Target,
     inbox: Option<mpsc::UnboundedSender<Notification>>,
 ) -> Result<Opened, BackendError> {
-    match target.open(inbox.clone()).await {
+    let name = target.session_name();
+    match target.open(&name, inbox.clone()).await {
         Err(error) if error.kind() == BackendErrorKind::ReadOnly => {
-            target.of_any_role().open(inbox).await
+            target.of_any_role().open(&name, inbox).await
         }
         opened => opened,
     }
@@ -171,7 +173,10 @@ struct Session {
 }
 
 impl Session {
-    /// Asks for one row. The inner error is a refusal.
+    /// Asks for one row, in one round trip. The inner error is a refusal.
+    ///
+    /// Nothing is looked for in other schemas: an operator there would run with the rights of this
+    /// role, which may be those of a superuser.
     async fn ask(
         &self,
         sql: &str,
@@ -183,8 +188,12 @@ impl Session {
             Some(_) => &[(&name, tokio_postgres::types::Type::TEXT)],
             None => &[],
         };
-        let asked = tokio::time::timeout(self.limit, self.client.query_typed_one(sql, parameters));
-        let Ok(row) = asked.await else {
+        let asked = join3(
+            self.client.batch_execute("BEGIN; SET LOCAL search_path = pg_catalog, pg_temp"),
+            self.client.query_typed_one(sql, parameters),
+            self.client.batch_execute("ROLLBACK"),
+        );
+        let Ok((_, row, _)) = tokio::time::timeout(self.limit, asked).await else {
             return Err(error::no_answer(DOING, &self.address, self.limit).not_applied());
         };
         match row.map_err(|error| error::of_request(error, DOING, &self.address)) {

@@ -1,8 +1,19 @@
-//! [`Session`]: a session at the server, which outlives a connection that breaks unnoticed.
+//! Sessions at the server, each of which outlives a connection that breaks unnoticed.
 
-use tokio_postgres::{Client, Error, types::Type};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::{connection::Parameter, schema::Schema};
+use lockcore::BackendError;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio_postgres::{Client, Error, Notification, types::Type};
+
+use crate::{
+    connection::Parameter,
+    schema::Schema,
+    target::{Opened, Target},
+};
+
+/// The number of names to remember.
+const MOST: usize = 8;
 
 /// A session at the server.
 #[derive(Debug)]
@@ -34,5 +45,48 @@ impl Session {
             (&self.application, Type::TEXT),
         ];
         client.query_typed_one(&sql, &parameters).await?.try_get(0)
+    }
+}
+
+/// The names of the last sessions that one connection after another has begun. A client chooses the
+/// name before it connects, so it also knows those of connections that broke before they were of any
+/// use.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    /// The last one is for the next session. Short critical sections without awaits.
+    names: Mutex<Vec<String>>,
+}
+
+impl Begun {
+    pub(crate) fn new(target: &Target) -> Self {
+        Self { names: Mutex::new(vec![target.session_name()]) }
+    }
+
+    fn names(&self) -> MutexGuard<'_, Vec<String>> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens a connection for another session. Attempts that fail share a name, since each may have
+    /// left a session.
+    pub(crate) async fn open(
+        &self,
+        target: &Target,
+        inbox: Option<UnboundedSender<Notification>>,
+    ) -> Result<Opened, BackendError> {
+        let name = self.names().last().cloned().unwrap_or_default();
+        let opened = target.open(&name, inbox).await?;
+        let mut names = self.names();
+        names.push(target.session_name());
+        let forgotten = names.len().saturating_sub(MOST);
+        names.drain(..forgotten);
+        Ok(opened)
+    }
+
+    /// Ends the other sessions, if the server lets it. One that is still being opened there is ended
+    /// the next time.
+    pub(crate) async fn end_others(&self, client: &Client, schema: &Schema) -> Result<(), Error> {
+        let names = self.names().clone();
+        let sql = schema.sql("SELECT lockcore.end_sessions($1)");
+        client.query_typed(&sql, &[(&names, Type::TEXT_ARRAY)]).await.map(drop)
     }
 }

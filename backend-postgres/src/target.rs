@@ -129,16 +129,21 @@ impl Target {
         target
     }
 
-    /// Opens a connection. The server's notifications go to `inbox`.
-    pub(crate) async fn open(
-        &self,
-        inbox: Option<mpsc::UnboundedSender<Notification>>,
-    ) -> Result<Opened, BackendError> {
+    /// A name that no other session has.
+    pub(crate) fn session_name(&self) -> String {
         let id = Uuid::new_v4().simple().to_string();
         let given = self.config.get_application_name().unwrap_or("lockcore");
-        // No other connection has this name. PostgreSQL cuts names after 63 bytes.
+        // PostgreSQL cuts names after 63 bytes.
         let short: String = given.chars().take(20).filter(char::is_ascii).collect();
-        let application = format!("{short} {id}");
+        format!("{short} {id}")
+    }
+
+    /// Opens a connection for a session with this name. The server's notifications go to `inbox`.
+    pub(crate) async fn open(
+        &self,
+        session: &str,
+        inbox: Option<mpsc::UnboundedSender<Notification>>,
+    ) -> Result<Opened, BackendError> {
         let begun = self.begin();
         let count = self.count_of_hosts();
         let (mut late, mut failures) = (Vec::new(), Vec::new());
@@ -161,7 +166,7 @@ impl Target {
                 }
             };
             for place in places {
-                match self.open_place(place, begun, &application, inbox.clone()).await {
+                match self.open_place(place, begun, session, inbox.clone()).await {
                     Ok(opened) => return Ok(opened),
                     Err(error) => {
                         if error.kind() == BackendErrorKind::ReadOnly {
@@ -173,7 +178,7 @@ impl Target {
             }
         }
         for (at, place) in read_only {
-            if let Some(error) = self.of_read_only_role(place, begun, &application).await {
+            if let Some(error) = self.of_read_only_role(place, begun, session).await {
                 failures[at] = error;
             }
         }
@@ -186,9 +191,9 @@ impl Target {
         &self,
         place: Place,
         begun: Begin,
-        application: &str,
+        session: &str,
     ) -> Option<BackendError> {
-        let opened = self.of_any_role().open_place(place, begun, application, None).await.ok()?;
+        let opened = self.of_any_role().open_place(place, begun, session, None).await.ok()?;
         let asked = opened.client.query_typed_one("SELECT pg_is_in_recovery()", &[]);
         let row = timeout(self.connect_timeout, asked).await.ok()?.ok()?;
         let is_replica: bool = row.try_get(0).ok()?;
@@ -269,11 +274,11 @@ impl Target {
         &self,
         place: Place,
         begun: Begin,
-        application: &str,
+        session: &str,
         inbox: Option<mpsc::UnboundedSender<Notification>>,
     ) -> Result<Opened, BackendError> {
         let mut config = only(&self.config, place);
-        config.application_name(application);
+        config.application_name(session);
         let (mut address, limit) = (address_of(&config), self.connect_timeout);
         if let Some(ip) = place.address.map(|ip| ip.to_string()).filter(|ip| !address.contains(ip))
         {

@@ -22,7 +22,7 @@ use crate::{
     connection::{Connection, PING, Parameter},
     error,
     schema::Schema,
-    session::Session,
+    session::Begun,
     target::{Opened, Target},
 };
 
@@ -56,8 +56,7 @@ pub(super) struct Keeper {
     pub(super) progress: watch::Sender<Progress>,
     /// Set once a message has come.
     pub(super) has_heard: bool,
-    /// The last session. The server keeps it as long as it does not notice that it was lost.
-    pub(super) lost: Option<Session>,
+    pub(super) begun: Begun,
 }
 
 /// Something that goes on while messages are handed on.
@@ -104,11 +103,11 @@ impl Keeper {
 
     /// Connects to the server that the requests go to. If the first one is another, it tries as
     /// many as there are hosts.
-    async fn open(&mut self) -> Result<(Opened, Inbox), BackendError> {
+    async fn open(&self) -> Result<(Opened, Inbox), BackendError> {
         let mut left = self.target.count_of_hosts();
         loop {
             let (sender, mut inbox) = mpsc::unbounded_channel();
-            let opened = self.target.open(Some(sender)).await?;
+            let opened = self.begun.open(&self.target, Some(sender)).await?;
             self.succeed(&opened.client).await;
             let channel = &self.pulse.channel;
             let listening = self.run(&opened.client, &format!("LISTEN \"{channel}\"")).await;
@@ -140,17 +139,11 @@ impl Keeper {
         }
     }
 
-    /// Ends the session before this one, if the server lets it. Whether wake-ups come does not depend
-    /// on that.
-    async fn succeed(&mut self, client: &Client) {
-        let succeeded = async {
-            let (session, _) = Session::of(client, &self.schema).await?;
-            match self.lost.replace(session) {
-                Some(lost) => lost.end(client, &self.schema).await.map(drop),
-                None => Ok(()),
-            }
-        };
-        if let Ok(Err(error)) = tokio::time::timeout(self.response_timeout, succeeded).await {
+    /// Ends the sessions before this one, if the server lets it. Whether wake-ups come does not
+    /// depend on that.
+    async fn succeed(&self, client: &Client) {
+        let ended = self.begun.end_others(client, &self.schema);
+        if let Ok(Err(error)) = tokio::time::timeout(self.response_timeout, ended).await {
             tracing::debug!(%error, "the last session for wake-ups could not be ended");
         }
     }

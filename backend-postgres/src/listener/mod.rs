@@ -24,7 +24,7 @@ use tokio_postgres::Notification;
 use uuid::Uuid;
 
 use self::keeper::{Keeper, Pulse};
-use crate::{connection::Connection, error, schema::Schema, target::Target};
+use crate::{connection::Connection, error, schema::Schema, session::Begun, target::Target};
 
 /// The most channels in one statement.
 const MOST: usize = 500;
@@ -208,7 +208,7 @@ impl WakeupListener {
         response_timeout: Duration,
     ) -> (Self, ListenerProgress) {
         let shared = Arc::new(Shared::default());
-        let address = target.address().to_owned();
+        let (address, begun) = (target.address().to_owned(), Begun::new(&target));
         let (progress, receiver) = watch::channel(Progress::Starting);
         let keeper = Keeper {
             target,
@@ -219,7 +219,7 @@ impl WakeupListener {
             shared: shared.clone(),
             progress,
             has_heard: false,
-            lost: None,
+            begun,
         };
         let task = tokio::spawn(keeper.keep());
         (Self { shared, task, response_timeout, address }, ListenerProgress(receiver))

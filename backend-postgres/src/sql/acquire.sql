@@ -5,7 +5,7 @@ CREATE FUNCTION lockcore.blocked_until(
     p_name text, p_owner text, p_mode integer, p_within text, p_free bigint, p_permits bigint,
     p_now timestamptz
 ) RETURNS timestamptz
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     v_until timestamptz;
 BEGIN
@@ -36,7 +36,7 @@ END $$;
 CREATE FUNCTION lockcore.turn_blocked_until(
     p_name text, p_id text, p_owner text, p_mode integer, p_now timestamptz
 ) RETURNS timestamptz
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     v_first record;
     v_until timestamptz;
@@ -216,7 +216,7 @@ CREATE FUNCTION lockcore.queue(
     p_name text, p_id text, p_owner text, p_mode integer, p_queue bigint, p_request bigint,
     p_now timestamptz
 ) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     IF p_mode NOT IN (2, 4) OR p_mode = 4 AND EXISTS (
         SELECT FROM lockcore.hold WHERE name = p_name AND until > p_now AND mode = 4

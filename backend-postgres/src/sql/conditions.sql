@@ -3,12 +3,12 @@
 -- Stands for a condition where a name is asked for. A lock of the same name does no harm: they wait
 -- for each other's requests, and ids are different anyway.
 CREATE FUNCTION lockcore.both(p_name text, p_condition text) RETURNS text
-LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql IMMUTABLE AS $$
     SELECT p_name || chr(10) || p_condition
 $$;
 
 CREATE FUNCTION lockcore.enter_condition(p_name text, p_condition text) RETURNS timestamptz
-LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql AS $$
     SELECT lockcore.enter(lockcore.both(p_name, p_condition))
 $$;
 
@@ -60,7 +60,7 @@ END $$;
 CREATE FUNCTION lockcore.notify_first(
     p_name text, p_condition text, p_most bigint, p_now timestamptz, p_channel text
 ) RETURNS bigint
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     v_notified bigint;
 BEGIN

@@ -5,7 +5,7 @@
 -- A statement of a function sees what was committed before it began, but only in the isolation
 -- level that is checked here.
 CREATE FUNCTION lockcore.begin_request() RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'locks need the isolation level READ COMMITTED, not %',
@@ -24,7 +24,7 @@ END $$;
 -- waits of a request together take no longer than that: other requests wait behind it on its
 -- connection, renewals included.
 CREATE FUNCTION lockcore.limit_wait(p_most integer DEFAULT 2000) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     v_passed numeric := 1000 * extract(epoch FROM clock_timestamp() - statement_timestamp());
     v_patience numeric := coalesce(nullif(current_setting('locks.patience', true), ''), '2000');
@@ -51,7 +51,7 @@ END $$;
 -- The schema is a part of what is locked here and elsewhere: another one in the same database has
 -- other locks of the same names.
 CREATE FUNCTION lockcore.enter(p_name text) RETURNS timestamptz
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM lockcore.begin_request();
     PERFORM pg_advisory_xact_lock(1819239275, hashtext('lockcore.' || p_name));
@@ -65,7 +65,7 @@ END $$;
 -- sent. So a request that is not late meets its mark, also if the client reckons wrong by as much as
 -- 30 s. One that says that it comes from the future shows that it does.
 CREATE FUNCTION lockcore.is_late(p_asked bigint, p_now timestamptz) RETURNS boolean
-LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql AS $$
     SELECT (
         p_now BETWEEN to_timestamp(p_asked / 1000000.0) - interval '1 second'
             AND to_timestamp(p_asked / 1000000.0) + interval '30 seconds'
@@ -74,7 +74,7 @@ $$;
 
 -- The kind that the name is in use as, if it is in use.
 CREATE FUNCTION lockcore.used_as(p_name text, p_now timestamptz) RETURNS integer
-LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql AS $$
     SELECT coalesce(
         (SELECT kind FROM lockcore.hold WHERE name = p_name AND until > p_now LIMIT 1),
         (SELECT kind FROM lockcore.place WHERE name = p_name AND until > p_now LIMIT 1),
@@ -84,14 +84,14 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
 $$;
 
 CREATE FUNCTION lockcore.microseconds(p_time interval) RETURNS bigint
-LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql IMMUTABLE AS $$
     SELECT ceil(extract(epoch FROM p_time) * 1000000)::bigint
 $$;
 
 -- Wakes those who wait for the name. Of those who wait for a fair lock, the first in the queue is
 -- meant, if there is a queue.
 CREATE FUNCTION lockcore.wake(p_name text, p_now timestamptz, p_channel text) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     v_first text;
 BEGIN
@@ -103,7 +103,7 @@ END $$;
 -- The first of so many new tokens, drawn while the name is the request's: a later grant of the name
 -- draws a later number.
 CREATE FUNCTION lockcore.draw_tokens(p_tokens bigint) RETURNS bigint
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     v_first bigint;
 BEGIN
@@ -125,7 +125,7 @@ END $$;
 
 -- The first of so many new tokens of the name, `p_least` or a greater one. The name was entered.
 CREATE FUNCTION lockcore.tokens_of(p_name text, p_least bigint, p_tokens bigint) RETURNS bigint
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     v_first bigint;
     v_last bigint;
@@ -144,7 +144,7 @@ END $$;
 
 -- Makes all later tokens of the name greater than `p_token`. The name was entered.
 CREATE FUNCTION lockcore.note_token(p_name text, p_token bigint) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM lockcore.limit_wait();
     INSERT INTO lockcore.proposed AS noted VALUES (p_name, p_token)
@@ -160,7 +160,7 @@ END $$;
 
 -- Makes all later tokens of all names greater than `p_least`.
 CREATE FUNCTION lockcore.raise_tokens(p_least bigint) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     IF (SELECT last_value FROM lockcore.token) < p_least THEN
         -- Whoever comes now waits behind this, which must not wait for a grant that is stuck.
@@ -187,7 +187,7 @@ $$;
 -- read in a dump of the data alone, this table must be emptied first: truncated, it has another
 -- file.
 CREATE FUNCTION lockcore.knows_server() RETURNS boolean
-LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql AS $$
     SELECT EXISTS (
         SELECT FROM lockcore.server
             WHERE started = pg_postmaster_start_time()
@@ -198,11 +198,17 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     )
 $$;
 
--- Raises the tokens past all that were drawn before, if this is another server now: past its clock,
--- and past the last token that it knows of. What comes on top of that are the tokens that it may
--- not know of, and the difference between the clocks: 67 s, or a million grants.
+-- Raises the tokens past all that were drawn before, if this is another server now: 67 s past its
+-- clock, for the difference between the clocks. The tokens of a server are not further ahead, also
+-- after several restarts, so an older state that is restored is past them at once. If they are, its
+-- clock was set back or is behind: then they are raised past the last one that this server knows of,
+-- by as much, for those that it may not know of.
 CREATE FUNCTION lockcore.follow_server() RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_reserve bigint := 67108864;
+    v_clock bigint := lockcore.clock();
+    v_last bigint;
 BEGIN
     IF lockcore.knows_server() THEN
         RETURN;
@@ -212,13 +218,14 @@ BEGIN
     IF NOT lockcore.knows_server() THEN
         INSERT INTO lockcore.server
             SELECT true, '-infinity', 0, 0, 0, 0 WHERE NOT EXISTS (SELECT FROM lockcore.server);
+        SELECT greatest(last_value, raised) INTO v_last FROM lockcore.token, lockcore.server;
         UPDATE lockcore.server SET started = pg_postmaster_start_time(),
             database = (SELECT oid FROM pg_database WHERE datname = current_database()),
             sequence = 'lockcore.token'::regclass,
             file = pg_relation_filenode('lockcore.server'),
-            raised = setval('lockcore.token', 67108864 + greatest(
-                (SELECT last_value FROM lockcore.token), raised, lockcore.clock()
-            ));
+            raised = setval('lockcore.token', v_reserve + CASE
+                WHEN v_last < v_clock + v_reserve THEN v_clock ELSE v_last
+            END);
     END IF;
 END $$;
 

@@ -17,7 +17,7 @@
 -- Takes the fence for a grant, and answers whether that was possible. The name was entered. Fenced
 -- transactions are short as a rule, and are waited for, unless others wait for the name meanwhile.
 CREATE FUNCTION lockcore.close_fence(p_name text) RETURNS boolean
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     IF pg_try_advisory_xact_lock(1819239277, hashtext('lockcore.' || p_name)) THEN
         RETURN true;
@@ -46,7 +46,7 @@ END $$;
 -- the transaction, or for as long as it was told before if that is less: the client may be gone,
 -- and nobody would get the lock. With 0, that stays as it is.
 CREATE FUNCTION lockcore.share_fence(p_name text, p_idle integer) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     v_idle numeric := 1000 * extract(
         epoch FROM current_setting('idle_in_transaction_session_timeout')::interval
@@ -68,7 +68,7 @@ END $$;
 -- The row is there from the first check of the name on, or since a named writer that had a reader
 -- beside it was replaced.
 CREATE FUNCTION lockcore.pass_fence(p_name text, p_token bigint) RETURNS void
-LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql AS $$
     UPDATE lockcore.fence SET token = p_token WHERE name = p_name AND token < p_token
 $$;
 
@@ -82,9 +82,17 @@ $$;
 CREATE FUNCTION lockcore.fence(p_name text, p_token bigint, p_idle integer DEFAULT 30000)
 RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    -- The name may have been that of a lock before.
+    v_is_semaphore boolean;
 BEGIN
     PERFORM lockcore.share_fence(p_name, p_idle);
-    UPDATE lockcore.fence SET token = p_token WHERE name = p_name AND token <= p_token;
+    v_is_semaphore := EXISTS (
+        SELECT FROM lockcore.hold
+            WHERE name = p_name AND kind IN (3, 4) AND until > clock_timestamp()
+    );
+    UPDATE lockcore.fence SET token = p_token
+        WHERE name = p_name AND token <= p_token AND NOT v_is_semaphore;
     IF FOUND THEN
         RETURN;
     END IF;
@@ -101,7 +109,9 @@ BEGIN
             RETURN;
         END IF;
     END IF;
-    IF EXISTS (SELECT FROM lockcore.hold WHERE name = p_name AND kind IN (3, 4)) THEN
+    IF v_is_semaphore AND NOT EXISTS (
+        SELECT FROM lockcore.fence WHERE name = p_name AND token > p_token
+    ) THEN
         RAISE EXCEPTION '"%" is a semaphore, and there is no fence for its permits', p_name
             USING ERRCODE = 'feature_not_supported';
     END IF;

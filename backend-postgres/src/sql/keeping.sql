@@ -81,16 +81,33 @@ BEGIN
     PERFORM set_config('role', 'none', true);
     LOOP
         PERFORM pg_stat_clear_snapshot();
-        PERFORM pg_terminate_backend(pid) FROM pg_stat_activity
+        PERFORM FROM pg_stat_activity
             WHERE pid = p_process AND pid <> pg_backend_pid()
                 AND round(extract(epoch FROM backend_start) * 1000000)::bigint = p_began
                 AND application_name = p_application AND usename = session_user;
         IF NOT FOUND THEN
             RETURN true;
         END IF;
+        -- A role without the right to do that needs it only now.
+        PERFORM pg_terminate_backend(p_process);
         IF clock_timestamp() > v_end THEN
             RETURN false;
         END IF;
         PERFORM pg_sleep(0.005);
+    END LOOP;
+END $$;
+
+-- Ends the other sessions of the client, which have these names.
+CREATE FUNCTION lockcore.end_sessions(p_applications text[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_process integer;
+BEGIN
+    PERFORM set_config('role', 'none', true);
+    FOR v_process IN SELECT pid FROM pg_stat_activity
+        WHERE application_name = ANY (p_applications) AND pid <> pg_backend_pid()
+            AND usename = session_user
+    LOOP
+        PERFORM pg_terminate_backend(v_process);
     END LOOP;
 END $$;

@@ -5,7 +5,7 @@
 CREATE FUNCTION lockcore.permits(
     p_name text, p_most bigint, p_now timestamptz, OUT total bigint, OUT free bigint
 )
-LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql AS $$
     WITH taken AS (
         SELECT sum(permits) AS permits, min(most) AS most
             FROM lockcore.hold WHERE name = p_name AND until > p_now

@@ -5,7 +5,7 @@
 -- this. The hold takes the place of the waiter, and ends with it.
 CREATE FUNCTION lockcore.grant_directly(p_name text, p_now timestamptz, p_channel text)
 RETURNS boolean
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     v_first record;
     v_token bigint;
@@ -35,7 +35,7 @@ END $$;
 CREATE FUNCTION lockcore.pass_on(
     p_name text, p_grants boolean, p_now timestamptz, p_channel text
 ) RETURNS boolean
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     IF p_grants THEN
         IF lockcore.grant_directly(p_name, p_now, p_channel) THEN

@@ -3,9 +3,10 @@
 --
 -- These files are written for the schema `lockcore`. For another one, each `lockcore.` is replaced.
 --
--- Each function has a search path of its own. With that of the session, an operator that somebody
--- else has created in another schema could be taken for one of PostgreSQL's, and would run with the
--- rights of whoever uses a lock.
+-- Each function that clients call has a search path of its own. With that of the session, an
+-- operator that somebody else has created in another schema could be taken for one of PostgreSQL's,
+-- and would run with the rights of whoever uses a lock. The functions that only these call run in
+-- their path: to set it again for each would cost more than most of them do.
 --
 -- Kinds: 1 exclusive and fair locks, 2 read-write locks, 3 permits, 4 plain permits, 5 latches.
 -- Modes: 1 exclusive, 2 fair, 3 read, 4 write, 5 permits, 6 plain permits.

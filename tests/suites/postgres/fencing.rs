@@ -344,9 +344,25 @@ async fn permits_have_no_fence() {
     let server = server().await;
     let (backend, mut client) = (connect(&server).await, session(&server).await);
     let locks = Locks::new(backend);
-    let permit = locks.semaphore("account", 1).acquire().await.unwrap();
-    let error = writes(&mut client, permit.token()).await.unwrap_err();
-    assert!(!is_stale_token(&error) && format!("{error:?}").contains("semaphore"), "{error:?}");
+    for was_lock in [false, true] {
+        let mut old = None;
+        if was_lock {
+            let guard = locks.lock("account").acquire().await.unwrap();
+            writes(&mut client, guard.token()).await.unwrap();
+            old = Some(guard.token());
+            guard.release().await.unwrap();
+        }
+        let semaphore = locks.semaphore("account", 2);
+        let permits = [semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap()];
+        for token in permits.each_ref().map(|permit| permit.token()).into_iter().chain(old) {
+            let error = writes(&mut client, token).await.unwrap_err();
+            assert!(!is_stale_token(&error), "{error:?}");
+            assert!(format!("{error:?}").contains("semaphore"), "{error:?}");
+        }
+        for permit in permits {
+            permit.release().await.unwrap();
+        }
+    }
 }
 
 /// A renewal of it may be about to be committed.

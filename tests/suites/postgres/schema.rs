@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockcore::{BackendErrorKind, Locks, Mode, backend::Backend};
+use lockcore::{BackendErrorKind, Finding, Locks, Mode, Severity, backend::Backend};
 use lockcore_postgres::{Fence, PostgresBackend};
 use lockcore_testkit::PostgresServer;
 
@@ -130,6 +130,8 @@ async fn operators_of_others_are_not_called() {
             LANGUAGE plpgsql AS $$ BEGIN RAISE 'a foreign operator was called'; END $$;
         CREATE FUNCTION public.wrong(integer, numeric) RETURNS numeric
             LANGUAGE plpgsql AS $$ BEGIN RAISE 'a foreign operator was called'; END $$;
+        CREATE FUNCTION public.pg_has_role(name, text, text) RETURNS boolean
+            LANGUAGE plpgsql AS $$ BEGIN RAISE 'a foreign function was called'; END $$;
         CREATE OPERATOR public.|| (LEFTARG = numeric, RIGHTARG = text, FUNCTION = public.wrong);
         CREATE OPERATOR public.* (LEFTARG = bigint, RIGHTARG = interval, FUNCTION = public.wrong);
         CREATE OPERATOR public.* (LEFTARG = integer, RIGHTARG = numeric, FUNCTION = public.wrong)";
@@ -148,6 +150,12 @@ async fn operators_of_others_are_not_called() {
     let permit = locks.semaphore("permits", 2).acquire().await.unwrap();
     permit.release().await.unwrap();
     assert_eq!(server.query("SELECT lockcore.sweep(0, 10)").await, [["1"]]);
+    let asked = "SELECT pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')";
+    let error = server.try_query(asked).await.unwrap_err();
+    assert!(format!("{error:?}").contains("foreign function"), "{error:?}");
+    let diagnosis = backend.diagnose().await.unwrap();
+    let unknown = |found: &Finding| found.severity() == Severity::Unknown;
+    assert!(!diagnosis.findings().iter().any(unknown), "{diagnosis:?}");
 }
 
 #[tokio::test]

@@ -43,8 +43,13 @@ pub(crate) async fn is_held(backend: &PostgresBackend, lock: &str) -> bool {
 
 /// The number of connections that clients of locks have to the server.
 pub(crate) async fn connections(server: &PostgresServer) -> usize {
+    sessions(server).await.len()
+}
+
+/// The processes of the sessions of backends.
+pub(crate) async fn sessions(server: &PostgresServer) -> Vec<Vec<String>> {
     let sql = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'lockcore %'";
-    server.query(sql).await.len()
+    server.query(sql).await
 }
 
 /// Another client's session at the server, which stays open.

@@ -155,6 +155,36 @@ async fn tokens_rise_when_the_server_is_another_one_now() {
     }
 }
 
+/// The state that is restored does not know of the restarts since it was saved, nor of tables that
+/// were written anew.
+#[tokio::test]
+async fn tokens_rise_when_an_older_state_is_restored_after_restarts() {
+    const AHEAD: u64 = 67_108_864;
+    let mut server = PostgresServer::start();
+    enters(&connect(&server).await, &request("first", "a")).await;
+    server.query("CREATE TABLE dumped AS TABLE lockcore.server").await;
+    let saved = server.query("SELECT last_value FROM lockcore.token").await[0][0].clone();
+    for restart in 0..3 {
+        server.restart();
+        enters(&connect(&server).await, &request(&format!("after restart {restart}"), "a")).await;
+    }
+    for round in 0..20 {
+        server.query("VACUUM FULL lockcore.server").await;
+        enters(&connect(&server).await, &request(&format!("anew {round}"), "a")).await;
+    }
+    let backend = connect(&server).await;
+    let before = enters(&backend, &request("before", "a")).await;
+    let clock: u64 = server.query("SELECT lockcore.clock()").await[0][0].parse().unwrap();
+    assert!(u64::from(before) <= clock + AHEAD, "{before} at {clock}");
+    let restore = format!(
+        "TRUNCATE lockcore.server; INSERT INTO lockcore.server SELECT * FROM dumped; \
+         SELECT setval('lockcore.token', {saved})"
+    );
+    server.query(&restore).await;
+    let after = enters(&backend, &request("after", "a")).await;
+    assert!(after > before, "{after} after {before}");
+}
+
 /// Many clients reconnect at the same time.
 #[tokio::test]
 async fn a_client_that_connects_waits_for_no_grant() {
