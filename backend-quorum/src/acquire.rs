@@ -65,9 +65,10 @@ struct Tally {
 }
 
 impl Tally {
-    fn of(quorum: &Inner, round: &Round<AcquireOutcome>, lease: Duration) -> Self {
+    /// The answers to a request for a hold with this lease, after so much time.
+    fn of(quorum: &Inner, round: &Round<AcquireOutcome>, lease: Duration, taken: Duration) -> Self {
         let (pending, healthy) = (round.pending().len(), round.pending_healthy().len());
-        let quick = round.pending_quick().len();
+        let quick = round.pending_quick(taken).len();
         let mut tally = Self { pending, healthy, quick, ..Self::default() };
         for (at, outcome) in round.replies() {
             match (outcome.token(), outcome) {
@@ -164,7 +165,7 @@ pub(crate) async fn acquire(
     let proposing = Arc::new(request.clone().least_token(Some(proposal)).held_for(None));
     let asking = quorum.all().without(doubtful);
     let mut round = quorum.ask(asking, |member| ask(member, proposing.clone()));
-    let tally_of = |round: &Round<_>| Tally::of(quorum, round, *lease);
+    let tally_of = |round: &Round<_>| Tally::of(quorum, round, *lease, start.elapsed());
     let is_decided = |round: &Round<_>| tally_of(round).is_decided(parts);
     let leavers = leaving.members();
     if leaving.is_empty() {

@@ -16,7 +16,8 @@ use crate::acquire::GRACE;
 /// How long a member that was late or failed is not waited for if a majority is enough.
 const LATE: Duration = Duration::from_secs(1);
 
-/// How long a quick answer takes at most. Clients that keep each other out do not wait for others.
+/// How long a quick answer takes at most, or twice as long as those of others. Clients that keep
+/// each other out do not wait for a slow one.
 const SLOW: Duration = Duration::from_millis(50);
 
 /// A set of members, by their index.
@@ -217,9 +218,10 @@ impl Member {
         self.health().late_until.is_none_or(|until| until <= Instant::now())
     }
 
-    /// Returns `true` if the last answer of the member took long.
-    pub(crate) fn is_slow(&self) -> bool {
-        self.health().last_took > SLOW
+    /// Returns `true` if the last answer of the member took long, compared with the time that others
+    /// have `taken`.
+    pub(crate) fn is_slow(&self, taken: Duration) -> bool {
+        self.health().last_took > SLOW.max(2 * taken)
     }
 
     /// Returns `true` if the member has failed, and not answered since.
@@ -256,7 +258,7 @@ impl fmt::Debug for Member {
     }
 }
 
-fn panicked() -> BackendError {
+pub(crate) fn panicked() -> BackendError {
     BackendError::new(BackendErrorKind::Unavailable, "its backend panicked").maybe_applied()
 }
 

@@ -196,9 +196,10 @@ impl<T: Send + 'static> Round<T> {
         self.pending().iter().filter(|at| !self.members[*at].is_failing()).collect()
     }
 
-    /// Those of [`pending_healthy`](Self::pending_healthy) whose last answer did not take long.
-    pub(crate) fn pending_quick(&self) -> MemberSet {
-        self.pending_healthy().iter().filter(|at| !self.members[*at].is_slow()).collect()
+    /// Those of [`pending_healthy`](Self::pending_healthy) whose last answer did not take long,
+    /// compared with the time that this round has `taken`.
+    pub(crate) fn pending_quick(&self, taken: Duration) -> MemberSet {
+        self.pending_healthy().iter().filter(|at| !self.members[*at].is_slow(taken)).collect()
     }
 
     /// The answers so far, with the members that gave them.

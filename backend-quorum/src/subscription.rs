@@ -10,12 +10,14 @@ use std::{
     collections::HashMap,
     fmt,
     future::poll_fn,
+    panic::AssertUnwindSafe,
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},
     task::Poll,
     time::Duration,
 };
 
+use futures_util::FutureExt;
 use lockcore::{
     BackendError, LockName,
     backend::{HoldId, SubscribeRequest, Wakeup, Wakeups, async_trait},
@@ -25,7 +27,7 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use crate::{
     acquire::GRACE,
     failure::Failures,
-    member::{Member, MemberSet, no_answer},
+    member::{Member, MemberSet, no_answer, panicked},
     quorum::{Inner, Parts},
 };
 
@@ -217,8 +219,10 @@ impl Ear {
         loop {
             match &mut self.state {
                 EarState::Listening(wakeups) => {
-                    wakeups.woken().await;
-                    return;
+                    match AssertUnwindSafe(wakeups.woken()).catch_unwind().await {
+                        Ok(_) => return,
+                        Err(_) => self.fail(panicked()),
+                    }
                 }
                 EarState::Subscribing(_) => {
                     self.subscribed().await;
@@ -239,18 +243,20 @@ impl Ear {
     async fn subscribed(&mut self) {
         let EarState::Subscribing(subscribing) = &mut self.state else { return };
         let subscribing = subscribing.get_mut().unwrap_or_else(PoisonError::into_inner);
-        self.state = match subscribing.as_mut().await {
+        match subscribing.as_mut().await {
             Ok(wakeups) => {
                 self.failures = 0;
-                EarState::Listening(wakeups)
+                self.state = EarState::Listening(wakeups);
             }
-            Err(error) => {
-                let pause = PAUSES[self.failures.min(PAUSES.len() - 1)];
-                self.failures += 1;
-                tracing::debug!(%error, "subscription at a member failed, will be retried");
-                EarState::Pausing { until: Instant::now() + pause, error }
-            }
-        };
+            Err(error) => self.fail(error),
+        }
+    }
+
+    fn fail(&mut self, error: BackendError) {
+        let pause = PAUSES[self.failures.min(PAUSES.len() - 1)];
+        self.failures += 1;
+        tracing::debug!(%error, "subscription at a member failed, will be retried");
+        self.state = EarState::Pausing { until: Instant::now() + pause, error };
     }
 }
 

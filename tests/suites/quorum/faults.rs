@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use lockcore::{
-    BackendError, BackendErrorKind, LockError, Locks,
+    BackendError, BackendErrorKind, LockError, Locks, Mode,
     backend::{
         AcquireOutcome, AcquireRequest, Backend, ReleaseOutcome, RenewOutcome, RenewRequest,
-        async_trait,
+        Wakeup, Wakeups, async_trait,
     },
 };
 use lockcore_memory::MemoryBackend;
@@ -81,6 +81,20 @@ impl Hooks for Panics {
     async fn release(&self) {
         self.panic();
     }
+
+    async fn subscribe(&self, _: Option<Mode>) -> Option<Box<dyn Wakeups>> {
+        self.0.then(|| Box::new(PanickingWakeups) as _)
+    }
+}
+
+#[derive(Debug)]
+struct PanickingWakeups;
+
+#[async_trait]
+impl Wakeups for PanickingWakeups {
+    async fn woken(&mut self) -> Wakeup {
+        panic!("the wake-ups panic on purpose")
+    }
 }
 
 fn panicking<const N: usize>(members: [bool; N]) -> Quorum {
@@ -91,12 +105,17 @@ fn panicking<const N: usize>(members: [bool; N]) -> Quorum {
 /// A member that panics is one that fails. The others keep the lock.
 #[tokio::test(start_paused = true)]
 async fn one_of_three_may_panic_in_every_request() {
-    let locks = Locks::new(panicking([false, true, false]));
+    let quorum = panicking([false, true, false]);
+    let (locks, others) = (Locks::new(quorum.clone()), Locks::new(quorum));
     for _ in 0..3 {
         let guard = locks.lock("a").acquire().await.unwrap();
+        let waiter = others.lock("a");
+        let waiting = tokio::spawn(async move { waiter.acquire().await });
         sleep(LEASE).await;
         assert!(guard.is_held(), "it was not renewed");
         guard.release().await.unwrap();
+        let next = timeout(SECOND, waiting).await.unwrap().unwrap();
+        next.unwrap().release().await.unwrap();
     }
 }
 
