@@ -27,7 +27,8 @@ const ATTEMPTS: u32 = 3;
 /// How long to wait for the revocation of leases without keys, which would also end by themselves.
 const TIDYING: Duration = Duration::from_millis(200);
 
-/// The pauses before the attempts to revoke a lease in the background.
+/// The pauses before the attempts to revoke a lease in the background. What takes longer ends by
+/// itself.
 const PATIENCE: [Duration; 3] = [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(5)];
 
 /// Renews leases, each for as long as it was granted, and reports for each whether it exists. The
@@ -313,17 +314,22 @@ async fn leave(members: &Members, entry: &Entry) {
         // The release revokes it as well. Later, it may belong to the next hold with the same id.
         tidy(members, [entry.lease]).await;
     } else if entry.lease != 0 {
-        revoke_patiently(members, entry.lease).await;
+        revoke(members, entry.lease).await;
     }
 }
 
 /// Finds out whether the entry has got the longer lease, and revokes the one that it does not have.
 ///
 /// The request for it names the revision of the entry. So once there is another revision, the
-/// request has no effect any more.
+/// request has no effect any more. If there is none yet, this makes one.
 async fn settle(members: &Members, entry: &Entry, lease: i64) {
     for pause in PATIENCE {
         sleep(pause).await;
+        match put_again(members, entry, &entry.record, entry.lease).await {
+            Ok(put) if put.answer => return revoke(members, lease).await,
+            Ok(_) => {}
+            Err(_) => continue,
+        }
         let read = members.call(GROWING, &reading(&[&entry.key])).await;
         let Ok(answer) = read.and_then(|answer| answer.ok_or_else(|| error::unexpected(GROWING)))
         else {
@@ -332,28 +338,34 @@ async fn settle(members: &Members, entry: &Entry, lease: i64) {
         let Ok([found]) = gets(&answer, GROWING) else { return };
         match found.kvs().first() {
             Some(pair) if pair.lease() == lease => return leave(members, entry).await,
-            // The request may still be on its way.
+            // A member that was behind has answered.
             Some(pair) if pair.mod_revision() == entry.changed => {}
-            _ => return revoke_patiently(members, lease).await,
+            _ => return revoke(members, lease).await,
         }
     }
 }
 
-/// Revokes a lease that nobody uses any more, until it is gone. A grant of it may still be on its
-/// way, so one that is not there is looked for again.
-async fn revoke_patiently(members: &Members, lease: i64) {
+/// Revokes a lease that nobody uses.
+async fn revoke(members: &Members, lease: i64) {
     for pause in PATIENCE {
         sleep(pause).await;
-        if let Ok(true) = members.call("revoking a lease", &Revoke(lease)).await {
+        if members.call("revoking a lease", &Revoke(lease)).await.is_ok() {
             return;
         }
     }
 }
 
+/// Revokes a lease that nobody uses, and whose grant may still be on its way, more than once.
+async fn revoke_again(members: &Members, lease: i64) {
+    for pause in PATIENCE {
+        sleep(pause).await;
+        let _ = members.call("revoking a lease", &Revoke(lease)).await;
+    }
+}
+
 /// A new lease that is not used yet. It is revoked when this is dropped, or else ends by itself.
 ///
-/// The client chooses its id, so that a repetition of the grant at another member grants no second
-/// one, and so that it can be revoked if there is no answer.
+/// The client chooses its id, so that it can be revoked if there is no answer.
 pub(crate) struct Unused<'a> {
     members: &'a Arc<Members>,
     lease: i64,
@@ -368,25 +380,24 @@ impl<'a> Unused<'a> {
 
     /// Grants it for at least this many seconds, and returns the number that it is granted for.
     pub(crate) async fn grant(&mut self, doing: &str, seconds: i64) -> Result<i64, BackendError> {
-        self.may_exist = true;
-        let grant = GrantLease { lease: self.lease, seconds };
-        let reply = self.members.call_noting(doing, &grant).await;
-        let MemberReply { answer, is_repeated, .. } = reply.inspect_err(|error| {
-            self.may_exist = error.is_outcome_unknown();
-        })?;
-        match answer {
-            Some(granted) => Ok(granted.seconds),
-            // The first of two copies has granted it.
-            None if is_repeated => {
-                let there = self.members.call(doing, &TimeToLive(self.lease)).await;
-                let there = there.map_err(BackendError::not_applied)?;
-                there.map(|lease| lease.seconds).ok_or_else(|| error::unsure(doing).not_applied())
-            }
-            None => {
-                self.may_exist = false;
-                Err(error::lease_is_foreign(self.lease))
+        for _ in 0..ATTEMPTS {
+            self.may_exist = true;
+            let grant = GrantLease { lease: self.lease, seconds };
+            let reply = self.members.call_noting(doing, &grant).await;
+            let MemberReply { answer, is_repeated, .. } = reply.inspect_err(|error| {
+                self.may_exist = error.is_outcome_unknown();
+            })?;
+            match answer {
+                // The other copy could grant it again after it was revoked. So another one is used.
+                _ if is_repeated => *self = Self::new(self.members),
+                Some(granted) => return Ok(granted.seconds),
+                None => {
+                    self.may_exist = false;
+                    return Err(error::lease_is_foreign(self.lease));
+                }
             }
         }
+        Err(error::unsure(doing).not_applied())
     }
 
     /// The id of the lease, which is about to be used.
@@ -400,7 +411,7 @@ impl Drop for Unused<'_> {
     fn drop(&mut self) {
         if let (true, Ok(runtime)) = (self.may_exist, Handle::try_current()) {
             let (members, lease) = (self.members.clone(), self.lease);
-            runtime.spawn(async move { revoke_patiently(&members, lease).await });
+            runtime.spawn(async move { revoke_again(&members, lease).await });
         }
     }
 }

@@ -198,9 +198,9 @@ async fn a_hold_that_grows_during_its_release_leaves_no_lease_behind() {
     }
 }
 
-/// Asks for a longer lease through a network that holds the answers back after `sent` requests, and
-/// releases the hold.
-async fn grows_without_an_answer(cluster: &EtcdCluster, sent: u32, has_other: bool) {
+/// Asks for a longer lease through a network that breaks after `sent` requests, and releases the
+/// hold, at once or after the client has put the rest in order.
+async fn grows_without_an_answer(cluster: &EtcdCluster, sent: u32, has_other: bool, waits: bool) {
     const LATENCY: Duration = Duration::from_millis(20);
     let proxy = proxy(cluster).await;
     let mut addresses = vec![format!("127.0.0.1:{}", proxy.port())];
@@ -209,27 +209,73 @@ async fn grows_without_an_answer(cluster: &EtcdCluster, sent: u32, has_other: bo
     }
     let builder = EtcdBackend::builder(addresses).response_timeout(Duration::from_secs(1));
     let (backend, other) = (builder.connect().await.unwrap(), connect(cluster).await);
-    let held = request(&format!("order {sent} {has_other}"), "a");
+    let held = request(&format!("order {sent} {has_other} {waits}"), "a");
     enters(&backend, &held).await;
+    let client = cluster.client().await;
+    let usual = leases(&client).await.len();
     proxy.set(Conditions { latency: LATENCY, ..Conditions::default() });
     let cutting = async {
         sleep(2 * LATENCY * sent).await;
-        proxy.set(Conditions { cut_to_client: true, ..Conditions::default() });
+        // Without its answer, or without the request.
+        proxy.set(Conditions {
+            cut_to_client: !waits,
+            cut_to_server: waits,
+            ..Conditions::default()
+        });
+        if waits {
+            sleep(5 * LATENCY).await;
+            proxy.reset();
+            proxy.heal();
+        }
     };
     let (outcome, ()) = tokio::join!(lengthen(&backend, &held), cutting);
     assert!(!matches!(outcome, RenewOutcome::NotHeld), "after {sent} requests");
     proxy.heal();
+    // The client does the rest in the background, except that the first lease may be left to the
+    // release.
+    if waits {
+        let most = usual + usize::from(matches!(outcome, RenewOutcome::Renewed));
+        until("the end of one lease", || async { leases(&client).await.len() <= most }).await;
+    }
     other.release(&held.release()).await.unwrap();
-    // The client does the rest in the background.
-    let client = cluster.client().await;
-    until("the end of all leases", || async { leases(&client).await.is_empty() }).await;
+    until("the end of all leases", || async { leases(&client).await.len() < usual }).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_growth_without_an_answer_leaves_no_lease_behind() {
-    let cluster = EtcdCluster::start(1);
-    for has_other in [false, true] {
-        let growing = (0..10).map(|sent| grows_without_an_answer(&cluster, sent, has_other));
+    for (has_other, waits) in [(false, false), (true, false), (false, true), (true, true)] {
+        let growing = (0..10).map(async |sent| {
+            // The leases of a server are counted.
+            let cluster = EtcdCluster::start(1);
+            grows_without_an_answer(&cluster, sent, has_other, waits).await;
+        });
         join_all(growing).await;
     }
+}
+
+/// A copy that a frozen leader carries out later would grant the lease once more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_growth_whose_grant_was_repeated_leaves_no_lease_behind() {
+    let mut cluster = EtcdCluster::start(3);
+    for round in 0..6 {
+        let leader = cluster.leader().await;
+        let mut addresses = cluster.addresses();
+        addresses.rotate_left(leader);
+        let builder = EtcdBackend::builder(addresses.clone());
+        let builder = builder.response_timeout(Duration::from_millis(4_500));
+        let backend = builder.connect().await.unwrap();
+        let other = EtcdBackend::connect(addresses[1..].to_vec()).await.unwrap();
+        let held = request(&format!("order {round}"), "a");
+        enters(&backend, &held).await;
+        cluster.freeze(leader);
+        let outcome = lengthen(&backend, &held).await;
+        assert!(matches!(outcome, RenewOutcome::Renewed), "round {round}: {outcome:?}");
+        until("a release", || async { other.release(&held.release()).await.is_ok() }).await;
+        cluster.thaw(leader);
+    }
+    let leader = cluster.leader().await;
+    let client = cluster.client_of(leader).await;
+    // Late copies come soon after the end of a pause. The client looks for them for some seconds.
+    sleep(Duration::from_secs(1)).await;
+    until("the end of all leases", || async { leases(&client).await.is_empty() }).await;
 }
