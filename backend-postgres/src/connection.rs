@@ -529,8 +529,8 @@ impl Keeper {
         };
         // No request was sent over these, so nothing depends on their end.
         let others = async {
-            if has_session && let Err(error) = self.begun.end_others(client, &self.schema).await {
-                tracing::debug!(%error, "sessions that were lost could not be ended");
+            if has_session {
+                self.begun.end_others(client, &self.schema).await;
             }
             Ok(())
         };
@@ -538,8 +538,8 @@ impl Keeper {
         let prepared = prepared.map_err(of_connecting);
         // Statements are prepared first: until the end, the server shows that this session is being
         // opened, and not that it serves requests.
-        let (prepared, has_ended, time, session, ()) =
-            try_join5(prepared, ended, self.raise_tokens(client), session, others).await?;
+        let (prepared, has_ended, time, (), session) =
+            try_join5(prepared, ended, self.raise_tokens(client), others, session).await?;
         let statements = often.iter().cloned().zip(prepared).collect();
         let session = session.map(|(session, server)| {
             self.past.note(server);
@@ -563,6 +563,9 @@ impl Keeper {
 
     /// Asks whether the session takes writes, and for the time.
     async fn ping(&self, live: &Live) -> Result<bool, tokio_postgres::Error> {
+        if matches!(self.path, Path::Direct(_)) {
+            self.begun.end_others(&live.client, &self.schema).await;
+        }
         let sql = "SELECT current_setting('transaction_read_only') = 'off', lockcore.clock()";
         let row = live.client.query_typed_one(&self.schema.sql(sql), &[]).await?;
         live.clock.note(row.try_get(1)?);

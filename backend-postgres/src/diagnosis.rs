@@ -191,7 +191,7 @@ impl Session {
         let asked = join3(
             self.client.batch_execute("BEGIN; SET LOCAL search_path = pg_catalog, pg_temp"),
             self.client.query_typed_one(sql, parameters),
-            self.client.batch_execute("ROLLBACK"),
+            self.client.batch_execute("COMMIT"),
         );
         let Ok((_, row, _)) = tokio::time::timeout(self.limit, asked).await else {
             return Err(error::no_answer(DOING, &self.address, self.limit).not_applied());

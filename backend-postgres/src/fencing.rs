@@ -37,7 +37,8 @@ pub const STALE_TOKEN: &str = "LC001";
 /// - Tasks of one client may [hand the lock over](lockcore::LocksBuilder::hand_over) to each other,
 ///   which the database does not see. An earlier one of these tasks is rejected as soon as a later
 ///   one has called `check`.
-/// - Semaphores, and a quorum with the database as a member, cannot be checked.
+/// - Semaphores, and a quorum with the database as a member, cannot be checked. Give a semaphore a
+///   name that no lock has had: otherwise a permit that has ended can pass.
 /// - The name is that of the [guard](lockcore::LockGuard::name), which contains the namespace, and
 ///   the token is one of the same lock: a later token of another lock turns the holder away.
 /// - A check in a savepoint ends when that is rolled back.

@@ -1,6 +1,9 @@
 //! Sessions at the server, each of which outlives a connection that breaks unnoticed.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{
+    Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicU8, Ordering},
+};
 
 use lockcore::BackendError;
 use tokio::sync::mpsc::UnboundedSender;
@@ -14,6 +17,10 @@ use crate::{
 
 /// The number of names to remember.
 const MOST: usize = 8;
+
+/// How many times lost sessions are looked for: when the next one begins, and some time later, since
+/// one may still be being opened at the server.
+const LOOKS: u8 = 2;
 
 /// A session at the server.
 #[derive(Debug)]
@@ -48,18 +55,20 @@ impl Session {
     }
 }
 
-/// The names of the last sessions that one connection after another has begun. A client chooses the
-/// name before it connects, so it also knows those of connections that broke before they were of any
-/// use.
+/// The sessions that one connection after another has begun. A client chooses their names before it
+/// connects, so it also knows those of connections that broke before they were of any use.
 #[derive(Debug)]
 pub(crate) struct Begun {
-    /// The last one is for the next session. Short critical sections without awaits.
+    /// The last names, and at the end the one for the next session. Short critical sections without
+    /// awaits.
     names: Mutex<Vec<String>>,
+    /// How many times others than the current session are still to be looked for.
+    looks: AtomicU8,
 }
 
 impl Begun {
     pub(crate) fn new(target: &Target) -> Self {
-        Self { names: Mutex::new(vec![target.session_name()]) }
+        Self { names: Mutex::new(vec![target.session_name()]), looks: AtomicU8::new(0) }
     }
 
     fn names(&self) -> MutexGuard<'_, Vec<String>> {
@@ -74,19 +83,29 @@ impl Begun {
         inbox: Option<UnboundedSender<Notification>>,
     ) -> Result<Opened, BackendError> {
         let name = self.names().last().cloned().unwrap_or_default();
-        let opened = target.open(&name, inbox).await?;
+        let opened = target.open(&name, inbox).await;
         let mut names = self.names();
-        names.push(target.session_name());
-        let forgotten = names.len().saturating_sub(MOST);
-        names.drain(..forgotten);
-        Ok(opened)
+        if opened.is_err() || names.len() > 1 {
+            self.looks.store(LOOKS, Ordering::Relaxed);
+        }
+        if opened.is_ok() {
+            names.push(target.session_name());
+            let forgotten = names.len().saturating_sub(MOST);
+            names.drain(..forgotten);
+        }
+        opened
     }
 
-    /// Ends the other sessions, if the server lets it. One that is still being opened there is ended
-    /// the next time.
-    pub(crate) async fn end_others(&self, client: &Client, schema: &Schema) -> Result<(), Error> {
+    /// Ends the other sessions, if the server lets it and if there may be any.
+    pub(crate) async fn end_others(&self, client: &Client, schema: &Schema) {
+        let take = |left: u8| left.checked_sub(1);
+        if self.looks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_err() {
+            return;
+        }
         let names = self.names().clone();
         let sql = schema.sql("SELECT lockcore.end_sessions($1)");
-        client.query_typed(&sql, &[(&names, Type::TEXT_ARRAY)]).await.map(drop)
+        if let Err(error) = client.query_typed(&sql, &[(&names, Type::TEXT_ARRAY)]).await {
+            tracing::debug!(%error, "sessions that were lost could not be ended");
+        }
     }
 }

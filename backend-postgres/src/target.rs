@@ -133,8 +133,8 @@ impl Target {
     pub(crate) fn session_name(&self) -> String {
         let id = Uuid::new_v4().simple().to_string();
         let given = self.config.get_application_name().unwrap_or("lockcore");
-        // PostgreSQL cuts names after 63 bytes.
-        let short: String = given.chars().take(20).filter(char::is_ascii).collect();
+        // PostgreSQL cuts names after 63 bytes, and replaces other characters.
+        let short: String = given.chars().take(20).filter(|it| matches!(it, ' '..='~')).collect();
         format!("{short} {id}")
     }
 

@@ -91,9 +91,9 @@ impl Tally {
         let (grants, answered) = (self.grants.len(), self.answered());
         // If a refusal is only a part that somebody has left, late members may complete a majority,
         // but waiting for one that fails would be in vain. Clients that split the members keep each
-        // other out until they undo their parts. One that answers soon decides between them. They
-        // do not wait for another, since the next attempt may succeed without it. It takes the
-        // answers of a majority to tell a refusal from a failure.
+        // other out until they undo their parts. A member that answers soon decides between them.
+        // They do not wait for a slow one, since the next attempt may succeed without it. It takes
+        // the answers of a majority to tell a refusal from a failure.
         let awaited = match () {
             () if self.held.is_empty() => self.pending,
             () if grants + self.competing >= majority => self.quick,

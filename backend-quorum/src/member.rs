@@ -16,9 +16,9 @@ use crate::acquire::GRACE;
 /// How long a member that was late or failed is not waited for if a majority is enough.
 const LATE: Duration = Duration::from_secs(1);
 
-/// How long a quick answer takes at most, or twice as long as those of others. Clients that keep
-/// each other out do not wait for a slow one.
-const SLOW: Duration = Duration::from_millis(50);
+/// How long a quick answer takes at most, or twice as long as the others have taken. Clients that
+/// keep each other out do not wait for a slow member.
+const QUICK: Duration = Duration::from_millis(50);
 
 /// A set of members, by their index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -221,7 +221,7 @@ impl Member {
     /// Returns `true` if the last answer of the member took long, compared with the time that others
     /// have `taken`.
     pub(crate) fn is_slow(&self, taken: Duration) -> bool {
-        self.health().last_took > SLOW.max(2 * taken)
+        self.health().last_took > QUICK.max(2 * taken)
     }
 
     /// Returns `true` if the member has failed, and not answered since.

@@ -220,7 +220,10 @@ impl Ear {
             match &mut self.state {
                 EarState::Listening(wakeups) => {
                     match AssertUnwindSafe(wakeups.woken()).catch_unwind().await {
-                        Ok(_) => return,
+                        Ok(_) => {
+                            self.failures = 0;
+                            return;
+                        }
                         Err(_) => self.fail(panicked()),
                     }
                 }
@@ -244,10 +247,7 @@ impl Ear {
         let EarState::Subscribing(subscribing) = &mut self.state else { return };
         let subscribing = subscribing.get_mut().unwrap_or_else(PoisonError::into_inner);
         match subscribing.as_mut().await {
-            Ok(wakeups) => {
-                self.failures = 0;
-                self.state = EarState::Listening(wakeups);
-            }
+            Ok(wakeups) => self.state = EarState::Listening(wakeups),
             Err(error) => self.fail(error),
         }
     }

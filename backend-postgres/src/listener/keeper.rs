@@ -108,7 +108,6 @@ impl Keeper {
         loop {
             let (sender, mut inbox) = mpsc::unbounded_channel();
             let opened = self.begun.open(&self.target, Some(sender)).await?;
-            self.succeed(&opened.client).await;
             let channel = &self.pulse.channel;
             let listening = self.run(&opened.client, &format!("LISTEN \"{channel}\"")).await;
             let heard = match listening {
@@ -124,6 +123,8 @@ impl Keeper {
             };
             match heard {
                 Ok(()) => {
+                    let ended = self.begun.end_others(&opened.client, &self.schema);
+                    let _ = tokio::time::timeout(self.response_timeout, ended).await;
                     self.target.prefer(&opened);
                     return Ok((opened, inbox));
                 }
@@ -136,15 +137,6 @@ impl Keeper {
                     }
                 }
             }
-        }
-    }
-
-    /// Ends the sessions before this one, if the server lets it. Whether wake-ups come does not
-    /// depend on that.
-    async fn succeed(&self, client: &Client) {
-        let ended = self.begun.end_others(client, &self.schema);
-        if let Ok(Err(error)) = tokio::time::timeout(self.response_timeout, ended).await {
-            tracing::debug!(%error, "the last session for wake-ups could not be ended");
         }
     }
 
@@ -216,7 +208,11 @@ impl Keeper {
     /// Checks that the server still takes writes, and that a message arrives if one can be sent.
     async fn ping(&self, client: &Client, echo: &Notify) -> Result<(), BackendError> {
         let limit = self.response_timeout;
-        let answer = tokio::time::timeout(limit, takes_writes(client)).await;
+        let asked = async {
+            self.begun.end_others(client, &self.schema).await;
+            takes_writes(client).await
+        };
+        let answer = tokio::time::timeout(limit, asked).await;
         if !matches!(answer, Ok(Ok(true))) {
             return Err(self.lost());
         }

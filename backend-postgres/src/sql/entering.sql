@@ -199,14 +199,16 @@ LANGUAGE sql AS $$
 $$;
 
 -- Raises the tokens past all that were drawn before, if this is another server now: 67 s past its
--- clock, for the difference between the clocks. The tokens of a server are not further ahead, also
--- after several restarts, so an older state that is restored is past them at once. If they are, its
--- clock was set back or is behind: then they are raised past the last one that this server knows of,
--- by as much, for those that it may not know of.
+-- clock, for the difference between the clocks, and one second past the last one that it knows of,
+-- which is 16,000 grants, for those that it may not know of. A restart takes about as long. So the
+-- tokens do not move away from the clock with each, and an older state that is restored is past them
+-- soon. If they are further ahead, the clock was set back or is behind: then they are raised by
+-- another 67 s.
 CREATE FUNCTION lockcore.follow_server() RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     v_reserve bigint := 67108864;
+    v_second bigint := 1048576;
     v_clock bigint := lockcore.clock();
     v_last bigint;
 BEGIN
@@ -223,8 +225,10 @@ BEGIN
             database = (SELECT oid FROM pg_database WHERE datname = current_database()),
             sequence = 'lockcore.token'::regclass,
             file = pg_relation_filenode('lockcore.server'),
-            raised = setval('lockcore.token', v_reserve + CASE
-                WHEN v_last < v_clock + v_reserve THEN v_clock ELSE v_last
+            raised = setval('lockcore.token', CASE
+                WHEN v_last < v_clock + v_reserve + 16 * v_second
+                    THEN greatest(v_clock + v_reserve, v_last + v_second)
+                ELSE v_last + v_reserve
             END);
     END IF;
 END $$;

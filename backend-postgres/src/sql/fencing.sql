@@ -89,7 +89,7 @@ BEGIN
     PERFORM lockcore.share_fence(p_name, p_idle);
     v_is_semaphore := EXISTS (
         SELECT FROM lockcore.hold
-            WHERE name = p_name AND kind IN (3, 4) AND until > clock_timestamp()
+            WHERE name = p_name AND kind IN (3, 4)
     );
     UPDATE lockcore.fence SET token = p_token
         WHERE name = p_name AND token <= p_token AND NOT v_is_semaphore;

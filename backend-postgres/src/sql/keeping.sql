@@ -88,7 +88,7 @@ BEGIN
         IF NOT FOUND THEN
             RETURN true;
         END IF;
-        -- A role without the right to do that needs it only now.
+        -- The right to do that is needed only here, if the session still exists.
         PERFORM pg_terminate_backend(p_process);
         IF clock_timestamp() > v_end THEN
             RETURN false;

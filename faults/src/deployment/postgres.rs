@@ -165,7 +165,7 @@ impl Postgres {
     }
 
     /// The number of transactions since the server was set up, according to its delayed statistics,
-    /// which a crash resets. Each request of a client is one, and opening a connection is nine.
+    /// which a crash resets. Each request of a client is one, and opening a connection is ten.
     pub(super) async fn transactions(&self, index: usize) -> Result<u64> {
         let sql = "SELECT sum(xact_commit + xact_rollback)::bigint FROM pg_stat_database";
         let rows = self.servers[index].try_query(sql).await?;

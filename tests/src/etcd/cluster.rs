@@ -10,7 +10,7 @@ use std::{
 
 use etcd_client::{Client, ConnectOptions, Error};
 
-use super::launch::{EtcdStartError, Launch, data, failed, free_port, new_directory, ready};
+use super::launch::{EtcdStartError, Launch, data, failed, free_ports, new_directory, ready};
 
 use crate::{scratch::scratch, shared::shared, stopping::until_stopped};
 
@@ -138,9 +138,10 @@ impl EtcdCluster {
         let directory = new_directory(parent).map_err(failed)?;
         let mut started = Self { members: Vec::new(), directory };
         let mut names = Vec::new();
-        for number in 0..members {
+        let ports = free_ports(2 * members).map_err(failed)?;
+        for (number, ports) in ports.chunks_exact(2).enumerate() {
             let name = format!("member-{number}");
-            let [port, peer_port] = [free_port().map_err(failed)?, free_port().map_err(failed)?];
+            let [port, peer_port] = [ports[0], ports[1]];
             names.push(format!("{name}=http://127.0.0.1:{peer_port}"));
             let directory = data(&started.directory, &name);
             let options = options.iter().map(|&option| option.to_owned()).collect();

@@ -130,8 +130,11 @@ pub(super) fn ready(output: Option<ChildStderr>) -> Result<(), EtcdStartError> {
     Err(EtcdStartError::Failed(said))
 }
 
-pub(super) fn free_port() -> io::Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+/// Different free ports: all are bound at the same time.
+pub(super) fn free_ports(count: usize) -> io::Result<Vec<u16>> {
+    let bind = |_| TcpListener::bind("127.0.0.1:0");
+    let bound = (0..count).map(bind).collect::<io::Result<Vec<_>>>()?;
+    bound.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
 }
 
 /// A new folder in `parent`.

@@ -208,8 +208,8 @@ impl PostgresServer {
         }
     }
 
-    /// Removes the segment of shared memory that a killed server leaves. A machine has room for some
-    /// thousand.
+    /// Removes the segment of shared memory that a killed server leaves. A machine has room for a few
+    /// thousand of them. A test process that is itself killed still leaves its own.
     fn remove_segment(&self) {
         let file = fs::read_to_string(self.directory.join("data/postmaster.pid"));
         // The seventh line has its key and its id.

@@ -1,6 +1,9 @@
 //! Members that fail, are late, lose replies or never answer.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use lockcore::{
     BackendError, BackendErrorKind, LockError, Locks, Mode,
@@ -59,17 +62,21 @@ async fn one_of_three_may_fail_in_any_way_and_in_every_request() {
 
 /// The backend of a member, which may panic at every request about holds.
 #[derive(Debug)]
-struct Panics(bool);
+struct Panics {
+    panics: bool,
+    asked: Arc<AtomicUsize>,
+}
 
 impl Panics {
     fn panic(&self) {
-        assert!(!self.0, "the member panics on purpose");
+        assert!(!self.panics, "the member panics on purpose");
     }
 }
 
 #[async_trait]
 impl Hooks for Panics {
     async fn acquire(&self, _: &AcquireRequest) -> Option<Result<AcquireOutcome, BackendError>> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
         self.panic();
         None
     }
@@ -83,7 +90,7 @@ impl Hooks for Panics {
     }
 
     async fn subscribe(&self, _: Option<Mode>) -> Option<Box<dyn Wakeups>> {
-        self.0.then(|| Box::new(PanickingWakeups) as _)
+        self.panics.then(|| Box::new(PanickingWakeups) as _)
     }
 }
 
@@ -97,15 +104,21 @@ impl Wakeups for PanickingWakeups {
     }
 }
 
-fn panicking<const N: usize>(members: [bool; N]) -> Quorum {
-    let member = |panics| Hooked::new(MemoryBackend::new(), Arc::new(Panics(panics)));
-    Quorum::new(members.map(member)).unwrap()
+/// A quorum of members that panic or do not, and the number of acquisitions that they were asked
+/// for.
+fn panicking<const N: usize>(members: [bool; N]) -> (Quorum, Arc<AtomicUsize>) {
+    let asked = Arc::<AtomicUsize>::default();
+    let member = |panics| {
+        let panics = Panics { panics, asked: asked.clone() };
+        Hooked::new(MemoryBackend::new(), Arc::new(panics))
+    };
+    (Quorum::new(members.map(member)).unwrap(), asked)
 }
 
 /// A member that panics is one that fails. The others keep the lock.
 #[tokio::test(start_paused = true)]
 async fn one_of_three_may_panic_in_every_request() {
-    let quorum = panicking([false, true, false]);
+    let (quorum, asked) = panicking([false, true, false]);
     let (locks, others) = (Locks::new(quorum.clone()), Locks::new(quorum));
     for _ in 0..3 {
         let guard = locks.lock("a").acquire().await.unwrap();
@@ -113,6 +126,9 @@ async fn one_of_three_may_panic_in_every_request() {
         let waiting = tokio::spawn(async move { waiter.acquire().await });
         sleep(LEASE).await;
         assert!(guard.is_held(), "it was not renewed");
+        // Each of the three members, whenever the waiter has subscribed again.
+        let asked = asked.swap(0, Ordering::SeqCst);
+        assert!(asked <= 3 * 50, "they were asked {asked} times");
         guard.release().await.unwrap();
         let next = timeout(SECOND, waiting).await.unwrap().unwrap();
         next.unwrap().release().await.unwrap();
@@ -121,7 +137,7 @@ async fn one_of_three_may_panic_in_every_request() {
 
 #[tokio::test(start_paused = true)]
 async fn a_majority_that_panics_is_a_clear_error() {
-    let quorum = panicking([true, false, true]);
+    let (quorum, _) = panicking([true, false, true]);
     let error = quorum.acquire(&request("a:1")).await.unwrap_err();
     assert!(error.is_retryable() && error.is_outcome_unknown(), "{error:?}");
     let text = error.to_string();
