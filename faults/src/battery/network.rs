@@ -226,8 +226,9 @@ const ANSWERED: u64 = 12;
 const COMMANDS_FOR_A_CONNECTION: u64 = 9;
 
 /// The commands that a lost reply may cost. The client reconnects, subscribes again, and undoes and
-/// repeats the requests that were pending: one for each of its tasks.
-const COMMANDS_FOR_A_LOST_ANSWER: u64 = 16;
+/// repeats the requests that were pending, a dozen, each of which may be a script with a command
+/// that is counted as well. As many answers have to come before the next one is lost.
+const COMMANDS_FOR_A_LOST_ANSWER: u64 = 45;
 
 /// #39: requests are carried out, but their replies are lost with the connection: every k-th in
 /// turn.
