@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::{
     PostgresBackend, error,
-    schema::{OLDEST, Schema},
+    schema::{BEGIN, OLDEST, Schema},
     target::{Opened, Target},
 };
 
@@ -189,7 +189,7 @@ impl Session {
             None => &[],
         };
         let asked = join3(
-            self.client.batch_execute("BEGIN; SET LOCAL search_path = pg_catalog, pg_temp"),
+            self.client.batch_execute(BEGIN),
             self.client.query_typed_one(sql, parameters),
             self.client.batch_execute("COMMIT"),
         );

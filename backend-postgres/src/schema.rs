@@ -41,8 +41,8 @@ const TABLE: &str = "CREATE TABLE IF NOT EXISTS lockcore.migration (\n    \
 /// The oldest version of PostgreSQL that works, as a server version number.
 pub(crate) const OLDEST: i32 = 130_000;
 
-/// Begins a migration. Nothing in it is to be looked for in the schemas of others.
-const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED;\n\
+/// Begins a transaction in which nothing is looked for in the schemas of others.
+pub(crate) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED;\n\
                      SET LOCAL search_path = pg_catalog, pg_temp;\n";
 
 /// Excludes concurrent migrations until the end of the transaction.

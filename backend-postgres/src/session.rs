@@ -18,8 +18,8 @@ use crate::{
 /// The number of names to remember.
 const MOST: usize = 8;
 
-/// How many times lost sessions are looked for: when the next one begins, and some time later, since
-/// one may still be being opened at the server.
+/// How many times lost sessions are looked for: when the next one begins, and some time later, in
+/// case the server was still opening one of them.
 const LOOKS: u8 = 2;
 
 /// A session at the server.
