@@ -125,7 +125,7 @@ impl<'a> Acquiring<'a> {
                 Err(self.no_answer(limit))
             }
             Err(_) => {
-                let busy = Err(error::too_busy(DOING, limit));
+                let busy = Err(error::too_busy(self.members, DOING, limit));
                 if self.is_unknown() { busy } else { self.revoke_own().await.and(busy) }
             }
         };
@@ -162,7 +162,7 @@ impl<'a> Acquiring<'a> {
         let limit = self.members.share();
         let revoked = timeout(limit, self.members.call_noting(DOING, &revocation)).await;
         let revoked = match revoked {
-            Ok(Ok(reply)) if reply.is_repeated => Err(error::unsure(DOING)),
+            Ok(Ok(reply)) if reply.is_repeated => Err(error::unsure(self.members, DOING)),
             Ok(Ok(_)) => Ok(()),
             Ok(Err(error)) => Err(error),
             Err(_) => Err(self.no_answer(limit)),
@@ -317,7 +317,7 @@ impl<'a> Acquiring<'a> {
             self.members.call_noting(DOING, &Transact(txn)).await?;
         self.has_written = had_written || answer.as_ref().is_some_and(TxnResponse::succeeded);
         self.is_ambiguous |= is_repeated;
-        answer.ok_or_else(error::undone)
+        answer.ok_or_else(|| error::undone(self.members))
     }
 
     /// Gives the refused hold a place, or keeps the one that it has, if it wants one. Returns
@@ -374,7 +374,7 @@ impl<'a> Acquiring<'a> {
         let is_queued = answer.as_ref().is_some_and(TxnResponse::succeeded);
         self.has_written = had_written || is_queued || is_repeated;
         self.idle_place = Some(granted).filter(|_| !is_queued);
-        answer.map(|_| is_queued).ok_or_else(error::undone)
+        answer.map(|_| is_queued).ok_or_else(|| error::undone(self.members))
     }
 
     /// Makes sure that a lease exists. If its grant may still be on its way when this fails, the

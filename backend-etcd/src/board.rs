@@ -425,19 +425,12 @@ impl Drop for Subscription {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use etcd_client::ConnectOptions;
     use lockcore::LockName;
 
     use super::*;
 
     fn shared() -> Arc<Shared> {
-        let address = ("a:1".to_owned(), "http://a:1".to_owned());
-        let options = ConnectOptions::new();
-        let (prefix, limit) = ("lockcore/".to_owned(), Duration::from_secs(3));
-        let members = Members::new(vec![address], prefix.clone(), &options, false, limit);
-        Shared::new(members, prefix)
+        Shared::new(Members::unconnected(&["a"]), "lockcore/".to_owned())
     }
 
     fn join(shared: &Arc<Shared>, name: &str) -> Subscription {

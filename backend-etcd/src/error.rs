@@ -5,6 +5,8 @@ use std::{error::Error as _, io, time::Duration};
 use etcd_client::Error;
 use lockcore::{BackendError, BackendErrorKind};
 
+use crate::members::Members;
+
 /// The gRPC codes that etcd answers with.
 mod code {
     pub(super) const CANCELLED: i32 = 1;
@@ -246,18 +248,24 @@ pub(crate) fn no_answer(doing: &str, address: &str, waited: Duration) -> Backend
 /// The error of a request that several members were asked to carry out: that of one of them.
 /// `others` are the addresses of the others.
 pub(crate) fn of_several(error: BackendError, others: &[&str]) -> BackendError {
-    let [first @ .., last] = others else { return error };
-    let others = match first {
-        [] => (*last).to_owned(),
-        first => format!("{} and {last}", first.join(", ")),
-    };
-    let message = format!("{}; {others} failed as well", error.message());
+    if others.is_empty() {
+        return error;
+    }
+    let message = format!("{}; {} failed as well", error.message(), listed(others));
     let several = BackendError::new(error.kind(), message);
     let several = match error.is_outcome_unknown() {
         true => several.maybe_applied(),
         false => several.not_applied(),
     };
     several.with_source(error)
+}
+
+/// The addresses in words.
+pub(crate) fn listed(addresses: &[&str]) -> String {
+    match addresses {
+        [first @ .., last] if !first.is_empty() => format!("{} and {last}", first.join(", ")),
+        one => one.concat(),
+    }
 }
 
 /// The words of the error of such an endpoint.
@@ -282,10 +290,10 @@ pub(crate) fn other_cluster(address: &str, first: &str) -> BackendError {
 }
 
 /// A request was sent to two members, and the answer does not tell what the first copy has done.
-pub(crate) fn unsure(doing: &str) -> BackendError {
+pub(crate) fn unsure(members: &Members, doing: &str) -> BackendError {
     let message = format!(
-        "{doing}: one member of etcd did not answer, and from the answer of the next one it is \
-         unknown what was done; ask again"
+        "{doing}: one member of etcd at {members} did not answer, and the answer of the next one \
+         does not tell what was done; ask again"
     );
     BackendError::new(BackendErrorKind::Timeout, message).maybe_applied()
 }
@@ -323,24 +331,29 @@ pub(crate) fn wrong_kind(kind: crate::keys::Kind) -> BackendError {
 }
 
 /// The lock kept changing between the read and the write.
-pub(crate) fn too_busy(doing: &str, waited: Duration) -> BackendError {
+pub(crate) fn too_busy(members: &Members, doing: &str, waited: Duration) -> BackendError {
     let message = format!(
-        "{doing}: others changed the lock in etcd all the time for {waited:?}; ask again, or let \
-         fewer clients ask for the same name at once"
+        "{doing}: others kept changing the lock in etcd at {members} for {waited:?}; ask again, or \
+         let fewer clients ask for the same name at once"
     );
     BackendError::new(BackendErrorKind::Unavailable, message).not_applied()
 }
 
 /// The lease of the request was revoked, or has ended, before the request arrived.
-pub(crate) fn undone() -> BackendError {
-    let message = "the request came to etcd after it had been undone, or after its lease had \
-                   ended; ask again, with a longer lease if this happens often";
+pub(crate) fn undone(members: &Members) -> BackendError {
+    let message = format!(
+        "the request came to etcd at {members} after it had been undone, or after its lease had \
+         ended; ask again, with a longer lease if this happens often"
+    );
     BackendError::new(BackendErrorKind::Timeout, message).not_applied()
 }
 
 /// The id of the lease is in use for something else, with a probability of 2^-63.
-pub(crate) fn lease_is_foreign(lease: i64) -> BackendError {
-    let message = format!("the lease {lease:x} that etcd should grant has keys of somebody else");
+pub(crate) fn lease_is_foreign(members: &Members, lease: i64) -> BackendError {
+    let message = format!(
+        "the lease {lease:x} that etcd at {members} should grant has keys of somebody else; ask \
+         again"
+    );
     BackendError::new(BackendErrorKind::Unavailable, message).not_applied()
 }
 
@@ -411,6 +424,22 @@ mod tests {
         let several = of_several(error(), &["b", "c"]);
         assert_eq!(several.message(), "no answer from a; b and c failed as well");
         assert!(several.is_retryable() && !several.is_outcome_unknown());
+    }
+
+    #[test]
+    fn an_error_of_no_single_member_names_them_all() {
+        let members = Members::unconnected(&["a", "b", "c"]);
+        for error in [
+            unsure(&members, "acquiring"),
+            too_busy(&members, "acquiring", Duration::from_secs(3)),
+            undone(&members),
+            lease_is_foreign(&members, 7),
+        ] {
+            let message = error.message();
+            assert!(message.contains("etcd at a:1, b:1 and c:1 "), "{message}");
+            assert!(message.contains("; ask again"), "{message}");
+        }
+        assert_eq!(Members::unconnected(&["a"]).to_string(), "a:1");
     }
 
     #[test]

@@ -76,14 +76,14 @@ pub(crate) async fn refresh(
                 };
                 return Ok(answers.into_iter().zip(left).map(count).collect());
             }
-            Ok(_) => failure = Some(unsure()),
+            Ok(_) => failure = Some(unsure(members)),
             Err(error) => {
                 members.pass_over(member);
                 failure = Some(error);
             }
         }
     }
-    Err(failure.unwrap_or_else(unsure).maybe_applied())
+    Err(failure.unwrap_or_else(|| unsure(members)).maybe_applied())
 }
 
 /// Sends all renewals to one member, because the answers prove nothing otherwise.
@@ -108,9 +108,11 @@ async fn keep_alive(
     answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(late()))).collect()
 }
 
-fn unsure() -> BackendError {
-    let message = "renewing a lease: the leader of etcd may have changed meanwhile, or an endpoint \
-                   is a balancer in front of several members; name each member as an endpoint";
+fn unsure(members: &Members) -> BackendError {
+    let message = format!(
+        "renewing a lease: the leader of etcd at {members} may have changed meanwhile, or an \
+         endpoint is a balancer in front of several members; name each member as an endpoint"
+    );
     BackendError::new(BackendErrorKind::Unavailable, message)
 }
 
@@ -189,7 +191,7 @@ pub(crate) async fn ensure(
         let MemberReply { answer, is_repeated, .. } = members.call_noting(DOING, &grant).await?;
         if is_repeated {
             // The other copy could grant the lease again after it was revoked.
-            return Err(error::unsure(DOING));
+            return Err(error::unsure(members, DOING));
         }
         if let Some(granted) = answer {
             return Ok(granted.seconds);
@@ -201,12 +203,12 @@ pub(crate) async fn ensure(
             continue;
         };
         if there.keys.iter().any(|other| other.as_slice() != key.as_bytes()) {
-            return Err(error::lease_is_foreign(lease));
+            return Err(error::lease_is_foreign(members, lease));
         }
         if there.seconds < seconds {
             if members.call_noting(DOING, &Revoke(lease)).await?.is_repeated {
                 // The other copy could revoke the lease that is granted now.
-                return Err(error::unsure(DOING));
+                return Err(error::unsure(members, DOING));
             }
             continue;
         }
@@ -215,7 +217,7 @@ pub(crate) async fn ensure(
             return Ok(there.seconds);
         }
     }
-    Err(error::too_busy(DOING, members.response_timeout()))
+    Err(error::too_busy(members, DOING, members.response_timeout()))
 }
 
 /// Ends a lease that a request may still use, so that the request has no effect when it arrives.
@@ -393,11 +395,11 @@ impl<'a> Unused<'a> {
                 Some(granted) => return Ok(granted.seconds),
                 None => {
                     self.may_exist = false;
-                    return Err(error::lease_is_foreign(self.lease));
+                    return Err(error::lease_is_foreign(self.members, self.lease));
                 }
             }
         }
-        Err(error::unsure(doing).not_applied())
+        Err(error::unsure(self.members, doing).not_applied())
     }
 
     /// The id of the lease, which is about to be used.

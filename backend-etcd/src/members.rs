@@ -68,6 +68,14 @@ impl fmt::Debug for Members {
     }
 }
 
+/// The addresses of all members.
+impl fmt::Display for Members {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let addresses: Vec<_> = self.members.iter().map(|member| &*member.address).collect();
+        f.write_str(&error::listed(&addresses))
+    }
+}
+
 impl Members {
     /// The members at `addresses`, at least one, each as a pair of the text to show and the URL.
     pub(crate) fn new(
@@ -87,6 +95,15 @@ impl Members {
         let members = addresses.into_iter().map(member).collect();
         let (current, cluster) = (AtomicUsize::new(0), OnceLock::new());
         Arc::new(Self { members, current, cluster, prefix, response_timeout, has_user })
+    }
+
+    /// Members at ports 1 of these hosts, for tests that do not connect.
+    #[cfg(test)]
+    pub(crate) fn unconnected(hosts: &[&str]) -> Arc<Self> {
+        let address = |host: &&str| (format!("{host}:1"), format!("http://{host}:1"));
+        let addresses = hosts.iter().map(address).collect();
+        let (prefix, options) = ("lockcore/".to_owned(), ConnectOptions::new());
+        Self::new(addresses, prefix, &options, false, Duration::from_secs(3))
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -343,11 +360,7 @@ mod tests {
 
     #[test]
     fn a_request_is_sent_to_each_member_once_whatever_others_turn_to() {
-        let addresses = ["a", "b", "c"].map(|host| (host.to_owned(), format!("http://{host}:1")));
-        let options = ConnectOptions::new();
-        let prefix = "lockcore/".to_owned();
-        let limit = Duration::from_secs(3);
-        let members = Members::new(addresses.to_vec(), prefix, &options, false, limit);
+        let members = Members::unconnected(&["a", "b", "c"]);
         members.pass_over(0);
         let mut asked = Vec::new();
         for index in members.order() {

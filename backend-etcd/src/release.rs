@@ -94,7 +94,7 @@ pub(crate) async fn release(
         Some(_) => Ok(ReleaseOutcome::Released),
         None if has_revoked => Ok(ReleaseOutcome::Released),
         // The first of two copies may have ended it.
-        None if was_repeated && place.is_none() => Err(error::unsure(DOING)),
+        None if was_repeated && place.is_none() => Err(error::unsure(members, DOING)),
         None => Ok(ReleaseOutcome::NotHeld),
     }
 }
@@ -238,7 +238,7 @@ pub(crate) async fn force(members: &Members, keys: &Keys) -> Result<bool, Backen
             deleted::<2>(&answer, DOING)?.concat()
         };
         if deleted.is_empty() && is_repeated {
-            return Err(error::unsure(DOING));
+            return Err(error::unsure(members, DOING));
         }
         // Renewals look for the key.
         let is_any = !deleted.is_empty();
