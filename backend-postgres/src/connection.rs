@@ -561,7 +561,7 @@ impl Keeper {
         row.try_get(0).map_err(of_connecting)
     }
 
-    /// Asks whether the session takes writes, and for the time.
+    /// Asks whether the session takes writes, and for the time. Ends sessions that were lost.
     async fn ping(&self, live: &Live) -> Result<bool, tokio_postgres::Error> {
         if matches!(self.path, Path::Direct(_)) {
             self.begun.end_others(&live.client, &self.schema).await;

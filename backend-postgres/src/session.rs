@@ -75,8 +75,8 @@ impl Begun {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens a connection for another session. Attempts that fail share a name, since each may have
-    /// left a session.
+    /// Opens a connection for another session. Attempts that fail share a name, by which whatever they
+    /// have left is found.
     pub(crate) async fn open(
         &self,
         target: &Target,

@@ -165,14 +165,17 @@ impl Keeper {
         let mut missed = self.shared.board().begin();
         let echo = Notify::new();
         let (mut telling, mut ping): (Errand<'_, Vec<String>>, Errand<'_, ()>) = (None, None);
-        let mut silence = pin!(tokio::time::sleep(quiet()));
+        let (mut silence, mut has_asked) = (pin!(tokio::time::sleep(quiet())), false);
         loop {
             if telling.is_none() {
                 telling = self.tell(client);
             }
             tokio::select! {
                 Some(notification) = inbox.recv() => {
-                    silence.as_mut().reset(Instant::now() + quiet());
+                    // The first ping looks for lost sessions, whatever is heard.
+                    if has_asked {
+                        silence.as_mut().reset(Instant::now() + quiet());
+                    }
                     if notification.payload() == self.pulse.id {
                         echo.notify_one();
                     }
@@ -194,6 +197,7 @@ impl Keeper {
                     silence.as_mut().reset(Instant::now() + quiet());
                 }
                 () = silence.as_mut(), if ping.is_none() => {
+                    has_asked = true;
                     ping = Some(Box::pin(self.ping(client, &echo)));
                 }
             }
@@ -205,7 +209,8 @@ impl Keeper {
         BackendError::new(BackendErrorKind::Connection, message).not_applied()
     }
 
-    /// Checks that the server still takes writes, and that a message arrives if one can be sent.
+    /// Ends sessions that were lost. Checks that the server still takes writes, and that a message
+    /// arrives if one can be sent.
     async fn ping(&self, client: &Client, echo: &Notify) -> Result<(), BackendError> {
         let limit = self.response_timeout;
         let asked = async {

@@ -68,6 +68,38 @@ async fn no_session_is_left_of_connections_that_break() {
     }
 }
 
+/// The server may still be opening a session whose connection has broken when its client looks for
+/// such sessions. So the client looks again, even if it always hears something.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_opens_late_is_ended_while_messages_come() {
+    let server = PostgresServer::start();
+    let _backend = connect(&server).await;
+    let listening = "SELECT pid, application_name, query FROM pg_stat_activity
+        WHERE application_name LIKE 'lockcore %' AND query LIKE 'LISTEN %'";
+    until("a session that listens", async || server.query(listening).await.len() == 1).await;
+    let [process, lost, listen] =
+        <[String; 3]>::try_from(server.query(listening).await.remove(0)).expect("three columns");
+    server.query(&format!("SELECT pg_terminate_backend({process})")).await;
+    let looked = "SELECT pid FROM pg_stat_activity
+        WHERE application_name LIKE 'lockcore %' AND query LIKE '%end_sessions%'";
+    until("the first look", async || server.query(looked).await.len() == 1).await;
+    let mut late: tokio_postgres::Config = server.url().parse().unwrap();
+    late.application_name(&lost);
+    let (_client, connection) = late.connect(tokio_postgres::NoTls).await.unwrap();
+    let notify = listen.replace("LISTEN", "NOTIFY");
+    let talking = async {
+        let talker = session(&server).await;
+        loop {
+            talker.batch_execute(&notify).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::select! {
+        ended = soon("the end of the late session", connection) => assert!(ended.is_err()),
+        () = talking => {}
+    }
+}
+
 /// A release need not survive a crash, but a hold that it grants must: its owner is told at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hold_that_a_release_has_granted_outlasts_a_crash() {
