@@ -219,7 +219,8 @@ impl Ear {
         loop {
             match &mut self.state {
                 EarState::Listening(wakeups) => {
-                    match AssertUnwindSafe(wakeups.woken()).catch_unwind().await {
+                    let woken = async { wakeups.woken().await };
+                    match AssertUnwindSafe(woken).catch_unwind().await {
                         Ok(_) => {
                             self.failures = 0;
                             return;
@@ -255,7 +256,8 @@ impl Ear {
     fn fail(&mut self, error: BackendError) {
         let pause = PAUSES[self.failures.min(PAUSES.len() - 1)];
         self.failures += 1;
-        tracing::debug!(%error, "subscription at a member failed, will be retried");
+        let member = self.member.label();
+        tracing::debug!(%member, %error, "subscription at a member failed, will be retried");
         self.state = EarState::Pausing { until: Instant::now() + pause, error };
     }
 }
