@@ -83,7 +83,7 @@ A quorum has five servers and exclusive locks only. No server's truth is that of
 them fail, and then others: no hold may be lost, no acquisition may fail, and nobody may get a lock for at most two seconds. The holds that
 are watched are acquired anew before each of these failures, and are on all members then: a hold is not put again on a member that has
 lost it. Members do not have to stay away after a lost connection (`rejoin_after` is zero), except for a lease where they come back without their data
-(12, 57, 69 and 72).
+(12, 57, 69 and 72). In 39, all of them lose a reply of a client at about the same time.
 
 PostgreSQL is killed, stopped and cut off as Redis is. It does not wait for the disk (`fsync`), which makes no difference to a process that
 is killed. There, the battery promotes the replica (24, 25 and 71) as soon as the primary is

@@ -219,15 +219,16 @@ pub(super) async fn reset_midway(run: Run) -> Result<Report> {
 /// The number of answered requests of a client between two lost replies. A client that reconnects
 /// sends all pending requests at once, a dozen: if one of them were always lost, together with what
 /// follows it, most attempts would fail and waiters would pause longer each time, the more so the
-/// longer it takes to connect.
+/// longer it takes to connect. So they are counted for each member of a quorum, all of which lose a reply
+/// at about the same time.
 const ANSWERED: u64 = 12;
 
 /// The commands that a new connection may cost, on any deployment, before it serves requests.
-const COMMANDS_FOR_A_CONNECTION: u64 = 9;
+const COMMANDS_FOR_A_CONNECTION: u64 = 10;
 
 /// The commands that a lost reply may cost. The client reconnects, subscribes again, and undoes and
 /// repeats the requests that were pending, a dozen, each of which may be a script with a command
-/// that is counted as well. As many answers have to come before the next one is lost.
+/// that is counted as well. A dozen answers have to come before the next one is lost.
 const COMMANDS_FOR_A_LOST_ANSWER: u64 = 45;
 
 /// #39: requests are carried out, but their replies are lost with the connection: every k-th in
@@ -245,12 +246,14 @@ pub(super) async fn replies_lost(run: Run) -> Result<Report> {
     scene.networks[0].heal();
     scene.play().await?;
     let mut next: Vec<u64> = scene.networks.iter().map(Network::answers).collect();
+    // Those of all members are counted together.
+    let members = run.on.members() as u64;
     let (start, mut lost) = (Instant::now(), 0);
     while start.elapsed() < Duration::from_secs(4) {
         for (network, next) in scene.networks.iter().zip(&mut next) {
             if network.has_lost_answer() && network.answers() >= *next {
                 let k = 1 + scene.random.below(8);
-                *next = network.answers() + k + ANSWERED;
+                *next = network.answers() + members * (k + ANSWERED);
                 network.lose_answer(k);
                 lost += 1;
             }
