@@ -241,7 +241,6 @@ fn outcome((answer, number): (i32, i64), doing: &str) -> Result<AcquireOutcome, 
         2 => AcquireOutcome::NotHeld,
         3 => AcquireOutcome::TooMany { limit: count(number) },
         4 => return Err(error::wrong_kind(number)),
-        5 => return Err(error::undone()),
         _ => return Err(error::unexpected(doing)),
     })
 }

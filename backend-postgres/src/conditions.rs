@@ -42,7 +42,6 @@ impl Conditions for PostgresBackend {
         let sql = &self.calls().join;
         match self.connection(&condition.lock).call_dated(DOING, sql, &parameters).await? {
             (0, _) => Ok(()),
-            (5, _) => Err(error::undone()),
             _ => Err(error::unexpected(DOING)),
         }
     }

@@ -291,7 +291,8 @@ impl Connection {
     }
 
     /// Calls a function with one more parameter, the time at which it is called, and returns its
-    /// answer and the number in it. The function refuses a request that it takes for a late one.
+    /// answer and the number in it. The function refuses a request that it takes for a late one, or
+    /// that was undone.
     ///
     /// That request is not sent again here: by the time at which its answer is looked at, the caller
     /// may have undone it. The next one goes by the time in the answer.
@@ -309,8 +310,9 @@ impl Connection {
         match answer(&row, doing)? {
             (6, time) => {
                 live.clock.note(time);
-                Err(error::late())
+                Err(error::late(&live.address))
             }
+            (5, _) => Err(error::undone(&live.address)),
             answer => Ok(answer),
         }
     }

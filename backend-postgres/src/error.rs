@@ -134,16 +134,18 @@ pub(crate) fn no_answer(doing: &str, address: &str, waited: Duration) -> Backend
 }
 
 /// The error for a request that arrived after its undo.
-pub(crate) fn undone() -> BackendError {
-    let message = "the request came to PostgreSQL after it had been undone";
+pub(crate) fn undone(address: &str) -> BackendError {
+    let message = format!("the request came to PostgreSQL at {address} after it had been undone");
     BackendError::new(BackendErrorKind::Timeout, message).not_applied()
 }
 
 /// The error for a request that the server takes for a late one. The next one carries the time of
 /// the server's own clock.
-pub(crate) fn late() -> BackendError {
-    let message = "the request came too late, or the clock of PostgreSQL was set; if this goes on, \
-                   the connections may lead to servers with different clocks";
+pub(crate) fn late(address: &str) -> BackendError {
+    let message = format!(
+        "the request came too late, or the clock of PostgreSQL at {address} was set; if this goes \
+         on, the connections may lead to servers with different clocks"
+    );
     BackendError::new(BackendErrorKind::Timeout, message).not_applied()
 }
 

@@ -75,8 +75,13 @@ impl Begun {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens a connection for another session. Attempts that fail share a name, by which whatever they
-    /// have left is found.
+    /// Returns `true` if others than the current session are still to be looked for.
+    pub(crate) fn is_looking(&self) -> bool {
+        self.looks.load(Ordering::Relaxed) > 0
+    }
+
+    /// Opens a connection for another session. Attempts that fail share a name, by which all that
+    /// they have left is found.
     pub(crate) async fn open(
         &self,
         target: &Target,

@@ -165,15 +165,15 @@ impl Keeper {
         let mut missed = self.shared.board().begin();
         let echo = Notify::new();
         let (mut telling, mut ping): (Errand<'_, Vec<String>>, Errand<'_, ()>) = (None, None);
-        let (mut silence, mut has_asked) = (pin!(tokio::time::sleep(quiet())), false);
+        let mut silence = pin!(tokio::time::sleep(quiet()));
         loop {
             if telling.is_none() {
                 telling = self.tell(client);
             }
             tokio::select! {
                 Some(notification) = inbox.recv() => {
-                    // The first ping looks for lost sessions, whatever is heard.
-                    if has_asked {
+                    // The ping that looks for lost sessions comes, whatever is heard.
+                    if !self.begun.is_looking() {
                         silence.as_mut().reset(Instant::now() + quiet());
                     }
                     if notification.payload() == self.pulse.id {
@@ -197,7 +197,6 @@ impl Keeper {
                     silence.as_mut().reset(Instant::now() + quiet());
                 }
                 () = silence.as_mut(), if ping.is_none() => {
-                    has_asked = true;
                     ping = Some(Box::pin(self.ping(client, &echo)));
                 }
             }

@@ -200,10 +200,10 @@ $$;
 
 -- Raises the tokens past all that were drawn before, if this is another server now: 67 s past its
 -- clock, for the difference between the clocks, and one second past the last one that it knows of,
--- which is 4,096 grants of the 256 tokens that a busy client asks for, for those that it may not know
--- of. A restart takes about as long. So the tokens do not move away from the clock with each, and an
--- older state that is restored is past them soon. If they are further ahead, the clock was set back or is behind: then they are raised by
--- another 67 s.
+-- for those that it may not know of: 4,096 grants of the 256 tokens that a busy client asks for. A
+-- restart takes about as long. So the tokens do not move away from the clock with each, and an older
+-- state that is restored is past them soon. If they are further ahead, the clock was set back or is
+-- behind: then they are raised by another 67 s.
 CREATE FUNCTION lockcore.follow_server() RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -81,7 +81,7 @@ async fn a_session_that_opens_late_is_ended_while_messages_come() {
         <[String; 3]>::try_from(server.query(listening).await.remove(0)).expect("three columns");
     server.query(&format!("SELECT pg_terminate_backend({process})")).await;
     let looked = "SELECT pid FROM pg_stat_activity
-        WHERE application_name LIKE 'lockcore %' AND query LIKE '%end_sessions%'";
+        WHERE application_name LIKE 'lockcore %' AND query LIKE '%end_sessions%' AND state = 'idle'";
     until("the first look", async || server.query(looked).await.len() == 1).await;
     let mut late: tokio_postgres::Config = server.url().parse().unwrap();
     late.application_name(&lost);
@@ -247,6 +247,7 @@ async fn a_request_that_comes_after_its_undoing_has_no_effect() {
     assert_eq!(one.release(&late.undo()).await.unwrap(), ReleaseOutcome::NotHeld);
     let error = two.acquire(&late).await.unwrap_err();
     assert!(!error.is_outcome_unknown(), "{error}");
+    assert!(error.to_string().contains(&server.address()), "{error}");
     assert!(!is_held(&one, "undone-before").await);
     let fair = late.clone().mode(lockcore::Mode::Fair).queue(Some(Duration::from_secs(5)));
     enters(&one, &request("undone-before", "other")).await;
@@ -263,6 +264,7 @@ async fn a_waiter_that_joins_after_it_has_left_stays_out() {
     assert!(!one.leave(&condition, "late", Departure::TimedOut).await.unwrap());
     let error = two.join(&condition, "late", Duration::from_secs(20)).await.unwrap_err();
     assert!(!error.is_outcome_unknown(), "{error}");
+    assert!(error.to_string().contains(&server.address()), "{error}");
     assert_eq!(one.notify(&condition, 1).await.unwrap(), 0);
     two.join(&condition, "other", Duration::from_secs(20)).await.unwrap();
     assert_eq!(one.notify(&condition, 1).await.unwrap(), 1);
