@@ -16,8 +16,8 @@ use crate::acquire::GRACE;
 /// How long a member that was late or failed is not waited for if a majority is enough.
 const LATE: Duration = Duration::from_secs(1);
 
-/// A quick answer takes at most this long, or at most twice as long as the others have taken. Clients
-/// that keep each other out do not wait for a slow member.
+/// A quick answer takes at most this long, or at most twice as long as the others have taken.
+/// Clients that keep each other out do not wait for a slow member.
 const QUICK: Duration = Duration::from_millis(50);
 
 /// A set of members, by their index.

@@ -1,8 +1,11 @@
 //! Members that fail, are late, lose replies or never answer.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
 };
 
 use lockcore::{
@@ -65,6 +68,8 @@ async fn one_of_three_may_fail_in_any_way_and_in_every_request() {
 struct Panics {
     panics: bool,
     asked: Arc<AtomicUsize>,
+    /// Whether the next wake-ups panic before they return a future.
+    at_once: AtomicBool,
 }
 
 impl Panics {
@@ -90,17 +95,25 @@ impl Hooks for Panics {
     }
 
     async fn subscribe(&self, _: Option<Mode>) -> Option<Box<dyn Wakeups>> {
-        self.panics.then(|| Box::new(PanickingWakeups) as _)
+        let at_once = self.at_once.fetch_not(Ordering::SeqCst);
+        self.panics.then(|| Box::new(PanickingWakeups { at_once }) as _)
     }
 }
 
 #[derive(Debug)]
-struct PanickingWakeups;
+struct PanickingWakeups {
+    /// Set if it does not even return a future.
+    at_once: bool,
+}
 
-#[async_trait]
 impl Wakeups for PanickingWakeups {
-    async fn woken(&mut self) -> Wakeup {
-        panic!("the wake-ups panic on purpose")
+    fn woken<'a, 'b>(&'a mut self) -> Pin<Box<dyn Future<Output = Wakeup> + Send + 'b>>
+    where
+        'a: 'b,
+        Self: 'b,
+    {
+        assert!(!self.at_once, "the wake-ups panic on purpose");
+        Box::pin(async { panic!("the wake-ups panic on purpose") })
     }
 }
 
@@ -109,7 +122,7 @@ impl Wakeups for PanickingWakeups {
 fn panicking<const N: usize>(members: [bool; N]) -> (Quorum, Arc<AtomicUsize>) {
     let asked = Arc::<AtomicUsize>::default();
     let member = |panics| {
-        let panics = Panics { panics, asked: asked.clone() };
+        let panics = Panics { panics, asked: asked.clone(), at_once: AtomicBool::new(true) };
         Hooked::new(MemoryBackend::new(), Arc::new(panics))
     };
     (Quorum::new(members.map(member)).unwrap(), asked)
