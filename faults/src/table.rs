@@ -80,13 +80,14 @@ renewal, and *stranded* locks were released at the old primary only and stay hel
 
 A quorum has five servers and exclusive locks only. No server's truth is that of everybody there, so beliefs are checked against each other
 (`C1` to `C3`), and not against a server (`C4`). Where a fault is about one server, one of the five has it. In 55 to 57, 67 and 68 two of
-them fail, and then others: no hold may be lost, no acquisition may fail, and nobody may get a lock for at most two seconds. The holds that
+them fail, and then others, or eight clients split them (56): no hold may be lost, no acquisition may fail, and nobody may get a lock for at most
+two seconds, or three at the end of 68. The holds that
 are watched are acquired anew before each of these failures, and are on all members then: a hold is not put again on a member that has
 lost it. Members do not have to stay away after a lost connection (`rejoin_after` is zero), except for a lease where they come back without their data
 (12, 57, 69 and 72). In 39, all of them lose a reply of a client at about the same time.
 
 PostgreSQL is killed, stopped and cut off as Redis is. It does not wait for the disk (`fsync`), which makes no difference to a process that
-is killed. There, the battery promotes the replica (24, 25 and 71) as soon as the primary is
+is killed. Its releases are not written at once, so a kill may strand locks there too (10). The battery promotes the replica (24, 25 and 71) as soon as the primary is
 dead, and the primary stays down. The replica is asynchronous in 24 and 25, and may lack the last holds; it is synchronous in 71, where
 no hold may be lost. Between clients and PostgreSQL the proxy cannot see single requests.
 

@@ -219,8 +219,8 @@ pub(super) async fn reset_midway(run: Run) -> Result<Report> {
 /// The number of answered requests of a client between two lost replies. A client that reconnects
 /// sends all pending requests at once, a dozen: if one of them were always lost, together with what
 /// follows it, most attempts would fail and waiters would pause longer each time, the more so the
-/// longer it takes to connect. So they are counted for each member of a quorum, all of which lose a reply
-/// at about the same time.
+/// longer it takes to connect. So they are counted for each member of a quorum, all of which lose a
+/// reply at about the same time.
 const ANSWERED: u64 = 12;
 
 /// The commands that a new connection may cost, on any deployment, before it serves requests.
