@@ -125,7 +125,7 @@ impl<'a> Acquiring<'a> {
                 Err(self.no_answer(limit))
             }
             Err(_) => {
-                let busy = Err(error::too_busy(self.members, DOING, limit));
+                let busy = Err(error::too_busy(self.members, DOING));
                 if self.is_unknown() { busy } else { self.revoke_own().await.and(busy) }
             }
         };

@@ -298,6 +298,15 @@ pub(crate) fn unsure(members: &Members, doing: &str) -> BackendError {
     BackendError::new(BackendErrorKind::Timeout, message).maybe_applied()
 }
 
+/// The reads before and after a renewal do not prove that the leader has made it.
+pub(crate) fn unproven(members: &Members) -> BackendError {
+    let message = format!(
+        "renewing a lease: the leader of etcd at {members} may have changed meanwhile, or an \
+         endpoint is a balancer in front of several members; name each member as an endpoint"
+    );
+    BackendError::new(BackendErrorKind::Unavailable, message)
+}
+
 /// The error for a value under the prefix that this crate has not written.
 pub(crate) fn not_a_record(key: &str) -> BackendError {
     let message = format!(
@@ -331,7 +340,8 @@ pub(crate) fn wrong_kind(kind: crate::keys::Kind) -> BackendError {
 }
 
 /// The lock kept changing between the read and the write.
-pub(crate) fn too_busy(members: &Members, doing: &str, waited: Duration) -> BackendError {
+pub(crate) fn too_busy(members: &Members, doing: &str) -> BackendError {
+    let waited = members.response_timeout();
     let message = format!(
         "{doing}: others kept changing the lock in etcd at {members} for {waited:?}; ask again, or \
          let fewer clients ask for the same name at once"
@@ -431,7 +441,7 @@ mod tests {
         let members = Members::unconnected(&["a", "b", "c"]);
         for error in [
             unsure(&members, "acquiring"),
-            too_busy(&members, "acquiring", Duration::from_secs(3)),
+            too_busy(&members, "acquiring"),
             undone(&members),
             lease_is_foreign(&members, 7),
         ] {
@@ -439,6 +449,8 @@ mod tests {
             assert!(message.contains("etcd at a:1, b:1 and c:1 "), "{message}");
             assert!(message.contains("; ask again"), "{message}");
         }
+        let message = unproven(&members).to_string();
+        assert!(message.contains("etcd at a:1, b:1 and c:1 "), "{message}");
         assert_eq!(Members::unconnected(&["a"]).to_string(), "a:1");
     }
 

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use etcd_client::{GetOptions, KeyValue, PutOptions, Txn, TxnOp, TxnOpResponse, TxnResponse};
 use futures_util::future::join_all;
-use lockcore::{BackendError, BackendErrorKind};
+use lockcore::BackendError;
 use tokio::{
     runtime::Handle,
     sync::oneshot,
@@ -76,14 +76,14 @@ pub(crate) async fn refresh(
                 };
                 return Ok(answers.into_iter().zip(left).map(count).collect());
             }
-            Ok(_) => failure = Some(unsure(members)),
+            Ok(_) => failure = Some(error::unproven(members)),
             Err(error) => {
                 members.pass_over(member);
                 failure = Some(error);
             }
         }
     }
-    Err(failure.unwrap_or_else(|| unsure(members)).maybe_applied())
+    Err(failure.unwrap_or_else(|| error::unproven(members)).maybe_applied())
 }
 
 /// Sends all renewals to one member, because the answers prove nothing otherwise.
@@ -106,14 +106,6 @@ async fn keep_alive(
     unanswered.is_answered();
     let late = || error::no_answer(DOING, members.address(member), behind.min(members.share()));
     answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(late()))).collect()
-}
-
-fn unsure(members: &Members) -> BackendError {
-    let message = format!(
-        "renewing a lease: the leader of etcd at {members} may have changed meanwhile, or an \
-         endpoint is a balancer in front of several members; name each member as an endpoint"
-    );
-    BackendError::new(BackendErrorKind::Unavailable, message)
 }
 
 const VIEWING: &str = "asking for the leader";
@@ -217,7 +209,7 @@ pub(crate) async fn ensure(
             return Ok(there.seconds);
         }
     }
-    Err(error::too_busy(members, DOING, members.response_timeout()))
+    Err(error::too_busy(members, DOING))
 }
 
 /// Ends a lease that a request may still use, so that the request has no effect when it arrives.

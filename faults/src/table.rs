@@ -79,16 +79,16 @@ been sent; *forgotten* holds are those that another client got while their holde
 renewal, and *stranded* locks were released at the old primary only and stay held until their lease ends.
 
 A quorum has five servers and exclusive locks only. No server's truth is that of everybody there, so beliefs are checked against each other
-(`C1` to `C3`), and not against a server (`C4`). Where a fault is about one server, one of the five has it. In 55 to 57, 67 and 68 two of
-them fail, and then others, or eight clients split them (56): no hold may be lost, no acquisition may fail, and nobody may get a lock for at most
-two seconds, or three at the end of 68. The holds that
+(`C1` to `C3`), and not against a server (`C4`). Where a fault is about one server, one of the five has it. In 55, 57, 67 and 68 two of
+them fail, and then others; in 56, eight clients split them. No hold may be lost, no acquisition may fail, and nobody may get a lock for at
+most two seconds, or three at the end of 68. The holds that
 are watched are acquired anew before each of these failures, and are on all members then: a hold is not put again on a member that has
 lost it. Members do not have to stay away after a lost connection (`rejoin_after` is zero), except for a lease where they come back without their data
 (12, 57, 69 and 72). In 39, all of them lose a reply of a client at about the same time.
 
 PostgreSQL is killed, stopped and cut off as Redis is. It does not wait for the disk (`fsync`), which makes no difference to a process that
-is killed. Its releases are not written at once, so a kill may strand locks there too (10). The battery promotes the replica (24, 25 and 71) as soon as the primary is
-dead, and the primary stays down. The replica is asynchronous in 24 and 25, and may lack the last holds; it is synchronous in 71, where
+is killed. Its releases are not written at once, so a kill may strand locks there too (10). The battery promotes the replica (24, 25 and
+71) as soon as the primary is dead, and the primary stays down. The replica is asynchronous in 24 and 25, and may lack the last holds; it is synchronous in 71, where
 no hold may be lost. Between clients and PostgreSQL the proxy cannot see single requests.
 
 etcd has three members and no semaphores. Where a fault is about one server, it is the leader (6, 10) or, in 62, a follower. Clients wait three

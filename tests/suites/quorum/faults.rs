@@ -68,7 +68,7 @@ async fn one_of_three_may_fail_in_any_way_and_in_every_request() {
 struct Panics {
     panics: bool,
     asked: Arc<AtomicUsize>,
-    /// Whether the next wake-ups panic before they return a future.
+    /// The next subscription panics when it is asked for a wake-up, before it returns a future.
     at_once: AtomicBool,
 }
 
@@ -102,7 +102,7 @@ impl Hooks for Panics {
 
 #[derive(Debug)]
 struct PanickingWakeups {
-    /// Set if it does not even return a future.
+    /// A call panics before it returns a future, instead of the future.
     at_once: bool,
 }
 
