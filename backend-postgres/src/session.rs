@@ -80,8 +80,9 @@ impl Begun {
         self.looks.load(Ordering::Relaxed) > 0
     }
 
-    /// Opens a connection for another session. Attempts that fail share a name, by which all that
-    /// they have left is found.
+    /// Opens a connection for another session. Attempts that fail here share a name, by which all
+    /// that they have left is found. One that succeeds uses up its name, even if the session turns
+    /// out to be of no use.
     pub(crate) async fn open(
         &self,
         target: &Target,
